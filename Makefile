@@ -1,0 +1,47 @@
+# Everything that a fresh clone needs: `make demo` to see it work, `make test` to check it.
+# Requires make and Python 3.11 or newer; choose another interpreter with `make PYTHON=python3.12 test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint types slow clean help
+
+help:
+	@echo "make demo   a small inference from start to finish, with figures"
+	@echo "make test   style, types and the fast tests (about ten minutes on two cores)"
+	@echo "make slow   the long tests: end-to-end fits against exact posteriors"
+	@echo "make lint   style only          make types  types only"
+	@echo "make clean  remove the virtual environment and caches"
+
+demo: $(STAMP)
+	$(BIN)/unle demo
+
+test: lint types
+	$(BIN)/pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(STAMP)
+	$(BIN)/basedpyright src
+
+slow: $(STAMP)
+	$(BIN)/pytest -m slow
+
+# sbibm is installed for its data files alone (the official observations and reference posteriors): its own
+# dependencies are heavy and old. Without it the built-in tasks use observations of their own.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "unle needs Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps sbibm==1.1.0 \
+		|| echo "note: the benchmark data (sbibm 1.1.0) could not be installed; built-in tasks use our own observations."
+	@touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,5 @@
+"""Is the answer right?  Scores against a known posterior and checks that need none."""
+
+from unle.diagnose.c2st import c2st, c2st_fast, c2st_fast_batch
+
+__all__ = ["c2st", "c2st_fast", "c2st_fast_batch"]

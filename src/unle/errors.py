@@ -1,0 +1,60 @@
+"""The exceptions a user can catch, and the outcomes a computation can have.
+
+Three kinds of trouble, never mixed:
+
+* a wrong *argument* is an `InputError`, raised before anything is traced or simulated, and worded
+  "expected ...; got ...; try ...";
+* bad *numbers* during a computation are an `Outcome` carried in the result, whose value is the message;
+* a *file* that cannot be read or written is a `StoreError`, one sentence that names the file.
+
+`UnleError` catches all of the exceptions at once. Each also derives from the standard exception of its
+kind, so that `except ValueError` does what one expects.
+
+Example:
+    >>> from unle.errors import InputError
+    >>> try:
+    ...     raise InputError("expected 2 parameters; got 3; try prior.sample(n)")
+    ... except ValueError as error:
+    ...     print(error)
+    expected 2 parameters; got 3; try prior.sample(n)
+"""
+
+import enum
+
+
+class UnleError(Exception):
+    """Base class of every exception that the library raises on purpose."""
+
+
+class InputError(UnleError, ValueError):
+    """An argument is wrong: a shape, a bound, a NaN, a name."""
+
+
+class FitError(UnleError, RuntimeError):
+    """A fit could not produce anything usable, and no automatic remedy was left."""
+
+
+class StoreError(UnleError, OSError):
+    """A file or a run directory is missing, damaged, tampered with, or belongs to something else."""
+
+
+class UnleWarning(UserWarning):
+    """The computation goes on, but its result deserves a second look."""
+
+
+class Outcome(enum.Enum):
+    """How a computation ended; the value is the message."""
+
+    CONVERGED = "Converged."
+    BUDGET_SPENT = "Stopped because the budget of steps was spent; more steps may improve the result."
+    RECOVERED = "Diverged at some point, went back to the last good state with smaller steps, and finished."
+    DIVERGED = "Diverged and could not be recovered; do not use the result."
+
+    @property
+    def usable(self) -> bool:
+        """Whether the result may be used at all."""
+        return self is not Outcome.DIVERGED
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return self.value

@@ -1,0 +1,16 @@
+"""What theta and x are: the prior, its smooth coordinates, and the standardised space of the data."""
+
+from unle.space.marginals import Marginals, choose_marginals
+from unle.space.prior import Prior
+from unle.space.scaling import Standardiser, ThetaSpace, XSpace, fit_theta_space, fit_x_space
+
+__all__ = [
+    "Marginals",
+    "Prior",
+    "Standardiser",
+    "ThetaSpace",
+    "XSpace",
+    "choose_marginals",
+    "fit_theta_space",
+    "fit_x_space",
+]

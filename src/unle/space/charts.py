@@ -1,0 +1,371 @@
+"""Charts: smooth coordinates u on all of R^k for the support of a distribution.
+
+Samplers with gradients want a density on R^k that is finite and smooth everywhere; a prior often lives on a
+box or on a half line. A chart is the bijection u -> theta between the two, together with the density of u,
+
+    log q(u) = log p(theta(u)) + log |d theta / d u|.
+
+Which chart a distribution gets depends on its support alone:
+
+* an interval [a, b]: theta = a + (b - a) Phi(u), with Phi the normal distribution function. A uniform
+  distribution becomes exactly N(0, 1) in u, which is the easiest target there is;
+* a half line above or below an edge: theta = edge +- exp(u);
+* the real line: theta = u;
+* a transformed distribution, theta = T(y): the chart of y, followed by T. Then q is the density of the base's
+  own coordinate and needs no log-determinant: log-normal is exactly normal, log-uniform exactly N(0, 1);
+* anything else that numpyro can map without changing the number of dimensions: `biject_to(support)`.
+
+Everything here is for one block of parameters at one point, with the block's own shape, () or (k,).
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import betaln, log_ndtr, ndtr, ndtri
+from jax.scipy.stats import norm
+from jaxtyping import Array, Bool, Float
+from numpyro import distributions as dist
+from numpyro.distributions import constraints, transforms
+
+from unle.errors import InputError
+
+# exp stays a normal, finite float32 between these logarithms, and its square does too at the upper one.
+LOG_SMALLEST, LOG_LARGEST = -87.0, 88.0
+LOG_SQUARABLE = 40.0
+
+# How far rounding in an inverse transform may carry a value out of the base's support, relative to its width.
+ROUNDING = 1e-5
+
+
+class AbstractChart(eqx.Module):
+    """Coordinates u for the support of one block, which ends at `low` and `high`, or at +-inf."""
+
+    low: eqx.AbstractVar[Float[Array, "*block"]]
+    high: eqx.AbstractVar[Float[Array, "*block"]]
+
+    @abstractmethod
+    def constrain(self, u: Float[Array, "*block"]) -> Float[Array, "*block"]:
+        """Return theta(u), which lies in the support for every u."""
+
+    @abstractmethod
+    def unconstrain(self, theta: Float[Array, "*block"]) -> Float[Array, "*block"]:
+        """Return u(theta); a theta on a wall is first moved a hair inside, so that u is finite."""
+
+    @abstractmethod
+    def log_density(self, theta: Float[Array, "*block"]) -> Float[Array, ""]:
+        """Return log p(theta) for a theta in the support; on a wall, its value a hair inside."""
+
+    @abstractmethod
+    def log_density_unconstrained(self, u: Float[Array, "*block"]) -> Float[Array, ""]:
+        """Return log q(u), finite for every u."""
+
+    @abstractmethod
+    def contains(self, theta: Float[Array, "*block"], *, slack: float = 0.0) -> Bool[Array, ""]:
+        """Return whether theta lies in the support; `slack` forgives rounding, relative to the width."""
+
+
+class IntervalChart(AbstractChart):
+    """An interval per coordinate: theta = low + (high - low) Phi(u)."""
+
+    distribution: dist.Distribution
+    low: Float[Array, "*block"]
+    high: Float[Array, "*block"]
+
+    def constrain(self, u):
+        """Return low + (high - low) Phi(u), measured from the nearer wall and never outside the walls."""
+        width = self.high - self.low
+        theta = jnp.where(u < 0, self.low + width * ndtr(u), self.high - width * ndtr(-u))
+        return jnp.clip(theta, self.low, self.high)
+
+    def unconstrain(self, theta):
+        """Return Phi^-1((theta - low) / (high - low))."""
+        width = self.high - self.low
+        hair = jnp.finfo(theta.dtype).eps / 2
+        below = jnp.clip((theta - self.low) / width, hair, 0.5)
+        above = jnp.clip((self.high - theta) / width, hair, 0.5)
+        nearer_low = theta - self.low < self.high - theta
+        return jnp.where(nearer_low, ndtri(below), -ndtri(above))
+
+    def log_density(self, theta):
+        """Return log p(theta)."""
+        return jnp.sum(self.distribution.log_prob(self._inside(theta)))
+
+    def log_density_unconstrained(self, u):
+        """Return log p(theta(u)) + log(high - low) + log phi(u); closed forms for uniform and beta."""
+        reference = norm.logpdf(u)
+        core = unwrap(self.distribution)
+        if isinstance(core, dist.Uniform):
+            return jnp.sum(reference)
+        if isinstance(core, dist.Beta):  # in float32 theta itself loses 1 - theta long before u loses Phi(-u)
+            a, b = jnp.asarray(core.concentration1), jnp.asarray(core.concentration0)
+            return jnp.sum((a - 1) * log_ndtr(u) + (b - 1) * log_ndtr(-u) - betaln(a, b) + reference)
+        return self.log_density(self.constrain(u)) + jnp.sum(jnp.log(self.high - self.low) + reference)
+
+    def contains(self, theta, *, slack=0.0):
+        """Return whether low <= theta <= high in every coordinate."""
+        room = slack * (self.high - self.low)
+        return jnp.all((theta >= self.low - room) & (theta <= self.high + room))
+
+    def _inside(self, theta):
+        return jnp.clip(theta, self.low + _hair(self.low), self.high - _hair(self.high))
+
+
+class HalfLineChart(AbstractChart):
+    """A half line per coordinate: theta = edge + exp(u) above an edge, theta = edge - exp(u) below one."""
+
+    distribution: dist.Distribution
+    low: Float[Array, "*block"]
+    high: Float[Array, "*block"]
+    above: bool = eqx.field(static=True)
+    closed: bool = eqx.field(static=True)
+
+    def constrain(self, u):
+        """Return edge +- exp(u), strictly on the right side of the edge."""
+        return self._at(_hair(self._edge) + jnp.exp(jnp.clip(u, LOG_SMALLEST, LOG_LARGEST)))
+
+    def unconstrain(self, theta):
+        """Return log |theta - edge|."""
+        hair = _hair(self._edge)
+        return jnp.log(jnp.maximum(self._distance(theta) - hair, hair))
+
+    def log_density(self, theta):
+        """Return log p(theta)."""
+        return jnp.sum(self.distribution.log_prob(self._inside(theta)))
+
+    def log_density_unconstrained(self, u):
+        """Return log p(theta(u)) + u; beyond the range of float32 it keeps falling, by one per unit of u."""
+        held = jnp.clip(u, LOG_SMALLEST, LOG_SQUARABLE)
+        return self.log_density(self.constrain(held)) + jnp.sum(held - jnp.abs(u - held))
+
+    def contains(self, theta, *, slack=0.0):
+        """Return whether theta is finite and on the right side of the edge."""
+        distance = self._distance(theta) + slack * (1 + jnp.abs(self._edge))
+        return jnp.all((distance >= 0 if self.closed else distance > 0) & jnp.isfinite(theta))
+
+    @property
+    def _edge(self):
+        return self.low if self.above else self.high
+
+    def _distance(self, theta):
+        return theta - self.low if self.above else self.high - theta
+
+    def _at(self, distance):
+        return self.low + distance if self.above else self.high - distance
+
+    def _inside(self, theta):
+        nearest = self._at(_hair(self._edge))
+        return jnp.maximum(theta, nearest) if self.above else jnp.minimum(theta, nearest)
+
+
+class LineChart(AbstractChart):
+    """The real line: theta = u."""
+
+    distribution: dist.Distribution
+    low: Float[Array, "*block"]
+    high: Float[Array, "*block"]
+
+    def constrain(self, u):
+        """Return u."""
+        return u
+
+    def unconstrain(self, theta):
+        """Return theta."""
+        return theta
+
+    def log_density(self, theta):
+        """Return log p(theta)."""
+        return jnp.sum(self.distribution.log_prob(theta))
+
+    def log_density_unconstrained(self, u):
+        """Return log p(u)."""
+        return self.log_density(u)
+
+    def contains(self, theta, *, slack=0.0):
+        """Return whether theta is finite."""
+        return jnp.all(jnp.isfinite(theta))
+
+
+class TransformedChart(AbstractChart):
+    """A transformed distribution, theta = T_m(... T_1(y)): the chart of y, followed by the transforms."""
+
+    base: AbstractChart
+    steps: tuple[transforms.Transform, ...]
+    low: Float[Array, "*block"]
+    high: Float[Array, "*block"]
+
+    def constrain(self, u):
+        """Return T(y(u)), clipped to the support against rounding."""
+        value = self.base.constrain(u)
+        for step in self.steps:
+            if isinstance(step, transforms.ExpTransform):  # an overflow would turn gradients into NaN
+                value = jnp.clip(value, LOG_SMALLEST, LOG_LARGEST)
+            value = step(value)
+        return jnp.clip(jnp.asarray(value), self.low, self.high)
+
+    def unconstrain(self, theta):
+        """Return u(T^-1(theta))."""
+        return self.base.unconstrain(self._pull_back(theta)[0])
+
+    def log_density(self, theta):
+        """Return the base's log-density at T^-1(theta) minus the log-determinant of T there."""
+        value, log_det = self._pull_back(theta)
+        return self.base.log_density(value) - log_det
+
+    def log_density_unconstrained(self, u):
+        """Return log q(u) of the base: T moves the points, not their coordinate."""
+        return self.base.log_density_unconstrained(u)
+
+    def contains(self, theta, *, slack=0.0):
+        """Return whether T^-1(theta) lies in the support of the base."""
+        room = slack * (1 + jnp.abs(theta))
+        walls = jnp.all((theta >= self.low - room) & (theta <= self.high + room) & jnp.isfinite(theta))
+        return walls & self.base.contains(self._pull_back(theta)[0], slack=slack + ROUNDING)
+
+    def _pull_back(self, theta):
+        """Return y = T^-1(theta) and log |det dT/dy|."""
+        log_det = jnp.zeros((), theta.dtype)
+        for step in reversed(self.steps):
+            value = jnp.asarray(step.inv(theta))
+            log_det = log_det + jnp.sum(jnp.asarray(step.log_abs_det_jacobian(value, theta)))
+            theta = value
+        return theta, log_det
+
+
+class BijectorChart(AbstractChart):
+    """Other supports that numpyro maps one-to-one, as ordered vectors: theta = biject_to(support)(u)."""
+
+    distribution: dist.Distribution
+    low: Float[Array, "*block"]
+    high: Float[Array, "*block"]
+
+    def constrain(self, u):
+        """Return biject_to(support)(u)."""
+        return jnp.asarray(dist.biject_to(self.distribution.support)(u))
+
+    def unconstrain(self, theta):
+        """Return the inverse of `constrain`."""
+        return jnp.asarray(dist.biject_to(self.distribution.support).inv(theta))
+
+    def log_density(self, theta):
+        """Return log p(theta)."""
+        return jnp.sum(self.distribution.log_prob(theta))
+
+    def log_density_unconstrained(self, u):
+        """Return log p(theta(u)) + log |d theta / d u|."""
+        theta = self.constrain(u)
+        log_det = dist.biject_to(self.distribution.support).log_abs_det_jacobian(u, theta)
+        return self.log_density(theta) + jnp.sum(jnp.asarray(log_det))
+
+    def contains(self, theta, *, slack=0.0):
+        """Return whether theta satisfies numpyro's constraint."""
+        support = self.distribution.support
+        assert support is not None
+        return jnp.all(jnp.asarray(support(theta)))
+
+
+def chart_of(distribution: dist.Distribution, shape: tuple[int, ...]) -> AbstractChart:
+    """Choose the chart of a distribution whose draws have the given shape, () or (k,).
+
+    Raises:
+        InputError: the support has an empty interval, or no coordinates of the same dimension.
+    """
+    core = unwrap(distribution)
+    if isinstance(core, dist.TransformedDistribution) and _one_to_one(core, shape):
+        base, steps = chart_of(core.base_dist, shape), tuple(core.transforms)
+        low, high = _pushed_ends(base, steps, *_ends(_base_constraint(core.support), shape))
+        return TransformedChart(base=base, steps=steps, low=low, high=high)
+    support = _base_constraint(distribution.support)
+    low, high = _ends(support, shape)
+    if isinstance(support, constraints.interval):
+        _check_walls(core, low, high)
+        return IntervalChart(distribution=distribution, low=low, high=high)
+    if isinstance(support, constraints.greater_than | constraints.less_than):
+        above = isinstance(support, constraints.greater_than)
+        closed = isinstance(support, constraints.greater_than_eq | constraints.less_than_eq)
+        return HalfLineChart(distribution=distribution, low=low, high=high, above=above, closed=closed)
+    if support is constraints.real:
+        return LineChart(distribution=distribution, low=low, high=high)
+    _check_same_dimension(distribution, shape)
+    return BijectorChart(distribution=distribution, low=low, high=high)
+
+
+def unwrap(distribution: dist.Distribution) -> dist.Distribution:
+    """Return what lies inside `to_event` and `expand`, which change shapes but not the density."""
+    while isinstance(distribution, dist.Independent | dist.ExpandedDistribution):
+        distribution = distribution.base_dist
+    return distribution
+
+
+def _base_constraint(support):
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return support
+
+
+def _hair(edge: Array) -> Array:
+    """Return a distance from the edge that rounding does not lose; never a subnormal, which XLA flushes."""
+    finfo = jnp.finfo(edge.dtype)
+    return jnp.maximum(finfo.tiny, finfo.eps * jnp.abs(edge))
+
+
+def _ends(support, shape) -> tuple[Array, Array]:
+    """Return the lowest and highest value per coordinate that the support admits, as float arrays."""
+    low, high = -jnp.inf, jnp.inf
+    if isinstance(support, constraints.interval):
+        low, high = support.lower_bound, support.upper_bound
+    elif isinstance(support, constraints.greater_than):
+        low = support.lower_bound
+    elif isinstance(support, constraints.less_than):
+        high = support.upper_bound
+    dtype = jnp.result_type(float)
+    return jnp.broadcast_to(jnp.asarray(low, dtype), shape), jnp.broadcast_to(jnp.asarray(high, dtype), shape)
+
+
+def _pushed_ends(base: AbstractChart, steps, low: Array, high: Array) -> tuple[Array, Array]:
+    """Sharpen a declared support by the image of the base's ends, where transforms act on each coordinate.
+
+    A scaled beta, for instance, declares all of R when its `AffineTransform` was given no domain.
+    """
+    if any(step.domain.event_dim > 0 for step in steps):
+        return low, high
+    first, last = base.low, base.high
+    for step in steps:
+        first, last = jnp.asarray(step(first)), jnp.asarray(step(last))
+    lowest, highest = jnp.fmin(first, last), jnp.fmax(first, last)
+    low = jnp.where(jnp.isfinite(low) | jnp.isnan(lowest), low, lowest)
+    return low, jnp.where(jnp.isfinite(high) | jnp.isnan(highest), high, highest)
+
+
+def _one_to_one(transformed: dist.TransformedDistribution, shape) -> bool:
+    steps = transformed.transforms
+    folded = any(isinstance(step, transforms.AbsTransform) for step in steps)
+    keeps_shape = all(step.forward_shape(shape) == shape == step.inverse_shape(shape) for step in steps)
+    return keeps_shape and not folded
+
+
+def _check_walls(core: dist.Distribution, low: Array, high: Array) -> None:
+    bad = np.flatnonzero(~(np.asarray(low) < np.asarray(high)))
+    if bad.size:
+        i = int(bad[0])
+        raise InputError(
+            f"expected low < high in every coordinate of {type(core).__name__}; "
+            f"got low = {np.ravel(low)[i]:g} and high = {np.ravel(high)[i]:g} in coordinate {i}."
+        )
+
+
+def _check_same_dimension(distribution: dist.Distribution, shape) -> None:
+    name, support = type(unwrap(distribution)).__name__, distribution.support
+    if support is None:
+        raise InputError(f"expected a distribution with a known support; numpyro gives none for {name}.")
+    try:
+        bijector = dist.biject_to(support)
+        same = bijector.inverse_shape(shape) == shape
+    except (NotImplementedError, KeyError):
+        same = False
+    if not same:
+        raise InputError(
+            f"the support of {name}, {support}, has no coordinates of its own dimension {shape}; "
+            "try free parameters only (for proportions, all but one) and let the simulator derive the rest."
+        )

@@ -1,0 +1,252 @@
+"""Marginal transforms: one monotone function per coordinate that tames heavy tails and wide ranges.
+
+Populations that span nine decades cannot be modelled on a linear scale, whatever the network; on a log scale
+they are an ordinary problem. Each coordinate v gets one of
+
+    identity         w = v
+    log              w = log v                        continued linearly below a tiny positive floor
+    asinh            w = asinh((v - c) / s)           linear near c, logarithmic on both sides beyond s
+    Yeo-Johnson      w = YJ_p((v - c) / s)            a power on each side of c: p above, 2 - p below
+
+with 0 <= p <= 2. All of them are smooth and map R onto R, so an observation outside the training range never
+gives NaN and every w has an inverse. `choose_marginals` picks from training values, on the host, in float64.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int
+from scipy.special import ndtri
+
+from unle.errors import InputError
+
+KINDS = ("identity", "log", "asinh", "Yeo-Johnson")  # from simplest to most flexible; the index is the code
+IDENTITY, LOG, ASINH, YEO_JOHNSON = range(4)
+
+# Nats per datum that a transform must gain to replace the identity. A likelihood that is Gaussian given theta
+# often has mildly heavy-tailed marginals (a scale mixture of kurtosis 6 gains 0.08) and is best left alone.
+GAIN = 0.25
+# With a gain this large the raw scale is hopeless, and a transform is taken though its result is not normal.
+LARGE_GAIN = 1.0
+# Otherwise the result must look normal: squared correlation with normal scores. Two clusters also gain from a
+# transform, by being pulled together, but stay far from normal. Log has no knob to turn: less is asked of it.
+NORMALITY = {LOG: 0.90, ASINH: 0.97, YEO_JOHNSON: 0.97}
+# And it must take away at least half of the departure from normality that the raw values show.
+DEPARTURE_LEFT = 0.5
+# Above this correlation the raw values are so close to normal that no transform gains anything worth having.
+ALREADY_NORMAL = 0.97
+# A simpler transform is taken when it comes this close, in nats per datum, to the best one.
+MARGIN = 0.05
+ROWS = 10_000  # rows used for the choice; the gain is then known to about 0.01
+
+ASINH_SCALES = (0.1, 0.3, 1.0, 3.0)  # s, in units of the robust spread
+POWERS = tuple(float(power) for power in np.linspace(0.0, 2.0, 11))
+FLOOR_BELOW_SMALLEST = 1e-3  # log turns linear at this fraction of the smallest training value,
+SMALLEST_FLOOR = 1e-25  # and not lower than this, so that 1 / floor leaves float32 room for the data
+LARGEST_EXPONENT = 80.0  # exp of it is within float32
+
+
+class Marginals(eqx.Module):
+    """One monotone transform per coordinate, held as arrays so that a single elementwise function serves all.
+
+    Attributes:
+        kind: index into `KINDS`, shape (d,).
+        centre: c of asinh and Yeo-Johnson (0 elsewhere).
+        scale: s of asinh and Yeo-Johnson (1 elsewhere).
+        floor: value below which log continues linearly (1 elsewhere).
+        power: p of Yeo-Johnson (1, its identity, elsewhere).
+    """
+
+    kind: Int[Array, " dim"]
+    centre: Float[Array, " dim"]
+    scale: Float[Array, " dim"]
+    floor: Float[Array, " dim"]
+    power: Float[Array, " dim"]
+
+    def forward(self, v: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return w(v), increasing and finite in every coordinate."""
+        return _forward_and_log_slope(jnp, self, v)[0]
+
+    def log_det(self, v: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return sum_i log |dw_i / dv_i|."""
+        return jnp.sum(_forward_and_log_slope(jnp, self, v)[1])
+
+    def inverse(self, w: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return v(w)."""
+        z = jnp.clip(w, -LARGEST_EXPONENT, LARGEST_EXPONENT)
+        by_asinh = self.centre + self.scale * jnp.sinh(z)
+        by_power = self.centre + self.scale * _inverse_yeo_johnson(w, self.power)
+        return _pick(jnp, self.kind, w, _inverse_log(w, self.floor), by_asinh, by_power)
+
+    def forward_table(self, values: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
+        """Return w of many rows on the host, in float64, for fitting what comes next."""
+        return _forward_and_log_slope(np, jax.tree.map(np.asarray, self), np.asarray(values, np.float64))[0]
+
+    def names(self) -> tuple[str, ...]:
+        """Return the name of every coordinate's transform."""
+        return tuple(KINDS[int(kind)] for kind in np.asarray(self.kind))
+
+
+def choose_marginals(values: ArrayLike, *, gain: float = GAIN) -> Marginals:
+    """Choose a transform for every coordinate from training values.
+
+    A candidate is scored by the log-likelihood per datum of a normal fitted to w, with the Jacobian,
+
+        score = mean log |dw/dv| - log sd(w),
+
+    and replaces the identity if it gains more than `gain` and if w looks more normal than v (the constants of
+    this module say how much). Among candidates within a small margin of the best, the simplest is taken.
+
+    Args:
+        values: training values, shape (n, d), one row per simulation.
+        gain: nats per datum that a transform must gain.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 1:
+        raise InputError(f"expected training values of shape (n, d) with n > 1; got {values.shape}.")
+    if not np.all(np.isfinite(values)):
+        raise InputError(
+            "expected finite training values; got NaN or infinity; drop the failed simulations first."
+        )
+    if len(values) > ROWS:  # at random: simulations may come in an order, round by round
+        values = values[np.random.default_rng(0).permutation(len(values))[:ROWS]]
+    chosen = [_choose(column, gain) for column in values.T]
+    kinds, *parameters = (np.array(column) for column in zip(*chosen, strict=True))
+    centre, scale, floor, power = (jnp.asarray(column, dtype=jnp.result_type(float)) for column in parameters)
+    return Marginals(kind=jnp.asarray(kinds, jnp.int32), centre=centre, scale=scale, floor=floor, power=power)
+
+
+def _choose(v: np.ndarray, gain: float) -> tuple[int, float, float, float, float]:
+    """Return (kind, centre, scale, floor, power) for one coordinate."""
+    plain = (IDENTITY, 0.0, 1.0, 1.0, 1.0)
+    if np.ptp(v) == 0:
+        return plain
+    v = _without_ties(v)
+    straightness = _normality(v)
+    if straightness > ALREADY_NORMAL:
+        return plain
+    raw_score = -np.log(np.std(v))
+    accepted = []
+    for score, w, parameters in _candidates(v):
+        gained, normality = score - raw_score, _normality(w)
+        straighter = 1 - normality <= DEPARTURE_LEFT * (1 - straightness)
+        if gained > gain and straighter and (normality >= NORMALITY[parameters[0]] or gained > LARGE_GAIN):
+            accepted.append((score, parameters))
+    if not accepted:
+        return plain
+    best = max(score for score, _ in accepted)
+    return min(parameters for score, parameters in accepted if score >= best - MARGIN)
+
+
+def _candidates(v: np.ndarray):
+    """Yield (score, w, parameters) for the best member of every family."""
+    centre, spread = float(np.median(v)), _spread(v)
+    if np.all(v > 0):
+        floor = max(FLOOR_BELOW_SMALLEST * float(np.min(v)), SMALLEST_FLOOR)
+        yield _scored(*_log(np, v, floor), (LOG, 0.0, 1.0, floor, 1.0))
+    yield max(
+        (
+            _scored(*_asinh(np, v, centre, unit * spread), (ASINH, centre, unit * spread, 1.0, 1.0))
+            for unit in ASINH_SCALES
+        ),
+        key=lambda candidate: candidate[0],
+    )
+    yield max(
+        (
+            _scored(*_yeo_johnson(np, v, centre, spread, power), (YEO_JOHNSON, centre, spread, 1.0, power))
+            for power in POWERS
+        ),
+        key=lambda candidate: candidate[0],
+    )
+
+
+def _scored(w: np.ndarray, log_slope: np.ndarray, parameters):
+    return float(np.mean(log_slope) - np.log(np.std(w))), w, parameters
+
+
+def _without_ties(v: np.ndarray) -> np.ndarray:
+    """Spread counts and other lattice values over their cells: a density at an atom would score infinity."""
+    distinct = np.unique(v)
+    if len(distinct) > 0.9 * len(v):
+        return v
+    cell = np.min(np.diff(distinct))
+    if distinct[0] > 0:
+        cell = min(cell, distinct[0])
+    return v + cell * np.random.default_rng(0).uniform(-0.5, 0.5, len(v))
+
+
+def _spread(v: np.ndarray) -> float:
+    """Return a robust standard deviation: the first of several that is not zero."""
+    q05, q25, q75, q95 = np.quantile(v, [0.05, 0.25, 0.75, 0.95])
+    return float((q75 - q25) / 1.349 or (q95 - q05) / 3.290 or np.std(v))
+
+
+def _normality(w: np.ndarray) -> float:
+    """Return the squared correlation of the sorted values with normal scores (Shapiro and Francia)."""
+    n = len(w)
+    scores = ndtri((np.arange(1, n + 1) - 0.375) / (n + 0.25))
+    centred = np.sort(w) - np.mean(w)
+    return float((centred @ scores) ** 2 / ((centred @ centred) * (scores @ scores)))
+
+
+# The transforms, each returning (w, log dw/dv). `xp` is numpy for the choice and jax.numpy for the use of it.
+
+
+def _forward_and_log_slope(xp, marginals: Marginals, v):
+    by_log = _log(xp, v, marginals.floor)
+    by_asinh = _asinh(xp, v, marginals.centre, marginals.scale)
+    by_power = _yeo_johnson(xp, v, marginals.centre, marginals.scale, marginals.power)
+    w = _pick(xp, marginals.kind, v, by_log[0], by_asinh[0], by_power[0])
+    return w, _pick(xp, marginals.kind, xp.zeros_like(v), by_log[1], by_asinh[1], by_power[1])
+
+
+def _pick(xp, kind, by_identity, by_log, by_asinh, by_power):
+    """Take each coordinate from its own transform.
+
+    The others were evaluated at harmless parameters and are finite there, so no NaN leaks into gradients.
+    """
+    bent = xp.where(kind == ASINH, by_asinh, by_power)
+    return xp.where(kind == IDENTITY, by_identity, xp.where(kind == LOG, by_log, bent))
+
+
+def _log(xp, v, floor):
+    held = xp.maximum(v, floor)
+    return xp.log(held) + (xp.minimum(v, floor) - floor) / floor, -xp.log(held)
+
+
+def _inverse_log(w, floor):
+    turn = jnp.log(floor)
+    above = jnp.exp(jnp.minimum(jnp.maximum(w, turn), LARGEST_EXPONENT))
+    return above + (jnp.minimum(w, turn) - turn) * floor
+
+
+def _asinh(xp, v, centre, scale):
+    w = xp.arcsinh((v - centre) / scale)
+    log_cosh = xp.logaddexp(w, -w) - math.log(2.0)  # sqrt(1 + z^2) = cosh w, without the overflow of z^2
+    return w, -log_cosh - xp.log(scale)
+
+
+def _yeo_johnson(xp, v, centre, scale, power):
+    z = (v - centre) / scale
+    upper = z >= 0
+    log_size = xp.log1p(xp.where(upper, z, -z))
+    exponent = xp.where(upper, power, 2.0 - power)
+    logarithmic = exponent == 0
+    divisor = xp.where(logarithmic, 1.0, exponent)
+    grown = xp.expm1(xp.minimum(exponent * log_size, LARGEST_EXPONENT)) / divisor
+    size = xp.where(logarithmic, log_size, grown)
+    return xp.where(upper, size, -size), (exponent - 1) * log_size - xp.log(scale)
+
+
+def _inverse_yeo_johnson(w, power):
+    upper = w >= 0
+    size = jnp.where(upper, w, -w)
+    exponent = jnp.where(upper, power, 2.0 - power)
+    logarithmic = exponent == 0
+    divisor = jnp.where(logarithmic, 1.0, exponent)
+    log_size = jnp.where(logarithmic, size, jnp.log1p(exponent * size) / divisor)
+    z = jnp.expm1(jnp.minimum(log_size, LARGEST_EXPONENT))
+    return jnp.where(upper, z, -z)

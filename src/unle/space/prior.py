@@ -1,0 +1,239 @@
+"""The prior: what is known about the parameters theta before seeing data.
+
+A `Prior` is a numpyro distribution, or several as independent blocks, with a name for every parameter. It
+draws, evaluates its density, and offers smooth coordinates u on all of R^d in which samplers move.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
+from numpyro import distributions as dist
+
+from unle.errors import InputError
+from unle.space import families
+from unle.space.blocks import as_block, check_density, size_of
+from unle.space.charts import AbstractChart, chart_of, unwrap
+
+Numbers = ArrayLike | Sequence[Any]  # what a user may write for a vector: an array, a list, one number
+
+
+class Prior(eqx.Module):
+    """A distribution over d named parameters.
+
+    Args:
+        distribution: a numpyro distribution with draws of shape (d,), or a list of them. Every item of a list
+            is an independent block; a scalar distribution is a block of one, and `dist.Uniform(low, high)`
+            with arrays of shape (k,) a block of k. Discrete distributions and those without a density are
+            refused.
+        names: one name per parameter; theta_1, ..., theta_d if not given.
+
+    Example:
+        >>> import numpyro.distributions as dist
+        >>> prior = Prior([dist.Uniform(-1.0, 1.0), dist.LogNormal(0.0, 0.5)], names=["drift", "noise"])
+        >>> prior.sample(3, seed=0).shape
+        (3, 2)
+        >>> float(prior.log_prob([2.0, 1.0]))
+        -inf
+    """
+
+    distributions: tuple[dist.Distribution, ...]
+    charts: tuple[AbstractChart, ...]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        distribution: dist.Distribution | Sequence[dist.Distribution],
+        names: Sequence[str] | None = None,
+    ):
+        several = isinstance(distribution, list | tuple)
+        blocks = list(distribution) if several else [distribution]
+        if not blocks:
+            raise InputError("expected at least one distribution; got an empty list.")
+        self.distributions = tuple(as_block(block) for block in blocks)
+        self.charts = tuple(chart_of(block, block.shape()) for block in self.distributions)
+        self.names = _checked_names(names, sum(size_of(block) for block in self.distributions))
+        for block, chart in zip(self.distributions, self.charts, strict=True):
+            check_density(block, chart)
+
+    @classmethod
+    def uniform(cls, low: Numbers, high: Numbers, names: Sequence[str] | None = None) -> "Prior":
+        """Return the uniform prior on the box low <= theta <= high."""
+        low, high = _vectors(low=low, high=high)
+        return cls(dist.Uniform(low, high, validate_args=False), names)
+
+    @classmethod
+    def normal(cls, mean: Numbers, sd: Numbers, names: Sequence[str] | None = None) -> "Prior":
+        """Return independent normals with the given means and standard deviations."""
+        mean, sd = _vectors(mean=mean, sd=sd)
+        _check_positive(sd=sd)
+        return cls(dist.Normal(mean, sd, validate_args=False), names)
+
+    @classmethod
+    def lognormal(cls, mu: Numbers, sigma: Numbers, names: Sequence[str] | None = None) -> "Prior":
+        """Return independent log-normals: log theta is normal with mean mu and standard deviation sigma."""
+        mu, sigma = _vectors(mu=mu, sigma=sigma)
+        _check_positive(sigma=sigma)
+        return cls(dist.LogNormal(mu, sigma, validate_args=False), names)
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters d."""
+        return len(self.names)
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest value of every parameter, shape (d,) each, +-inf where there is none."""
+        low = np.concatenate([np.ravel(chart.low) for chart in self.charts])
+        high = np.concatenate([np.ravel(chart.high) for chart in self.charts])
+        return low, high
+
+    def sample(self, n: int, *, seed: int = 0) -> Float[np.ndarray, "n dim"]:
+        """Draw n parameter vectors, shape (n, d).
+
+        Row i depends on (seed, i) only, so that a longer sample begins with the shorter one.
+        """
+        if n < 1:
+            raise InputError(f"expected a positive number of draws; got {n}.")
+        return np.asarray(_draw_rows(self, jr.key(seed), jnp.arange(n)), dtype=np.float32)
+
+    def log_prob(self, theta: Numbers) -> Float[Array, "*n"]:
+        """Return log p(theta) of one theta, shape (d,), or of n, shape (n, d); -inf outside the support."""
+        theta = jnp.asarray(theta, dtype=jnp.result_type(float))
+        if theta.ndim not in (1, 2) or theta.shape[-1] != self.dim:
+            raise InputError(f"expected theta of shape ({self.dim},) or (n, {self.dim}); got {theta.shape}.")
+        return _log_density_rows(self, jnp.atleast_2d(theta)).reshape(theta.shape[:-1])
+
+    def draw(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """Draw one theta."""
+        keys = jr.split(key, len(self.distributions))
+        draws = []
+        for i, (block, chart) in enumerate(zip(self.distributions, self.charts, strict=True)):
+            theta = jnp.asarray(block.sample(keys[i]), dtype=jnp.result_type(float))
+            draws.append(jnp.ravel(jnp.clip(theta, chart.low, chart.high)))  # rounding may step over a wall
+        return jnp.concatenate(draws)
+
+    def contains(self, theta: Float[Array, " dim"]) -> Bool[Array, ""]:
+        """Return whether theta lies in the support."""
+        inside = [chart.contains(part) for chart, part in self._parts(theta)]
+        return jnp.all(jnp.stack(inside))
+
+    def log_density(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return log p(theta), -inf outside the support; its gradient is never NaN."""
+        total = jnp.zeros((), theta.dtype)
+        for chart, part in self._parts(theta):
+            inside = chart.contains(part)
+            safe = jnp.where(inside, part, chart.constrain(jnp.zeros_like(part)))
+            total = total + jnp.where(inside, chart.log_density(safe), -jnp.inf)
+        return total
+
+    def constrain(self, u: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return theta(u), in the support for every u in R^d."""
+        return jnp.concatenate([jnp.ravel(chart.constrain(part)) for chart, part in self._parts(u)])
+
+    def unconstrain(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return u(theta), the inverse of `constrain`; theta on a wall is moved a hair inside first."""
+        return jnp.concatenate([jnp.ravel(chart.unconstrain(part)) for chart, part in self._parts(theta)])
+
+    def log_density_unconstrained(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return log q(u) = log p(theta(u)) + log |det d theta / d u|, the density of u under the prior."""
+        parts = [chart.log_density_unconstrained(part) for chart, part in self._parts(u)]
+        return jnp.sum(jnp.stack(parts))
+
+    def spec(self) -> dict[str, Any]:
+        """Describe the prior as JSON-able data for `from_spec`.
+
+        Raises:
+            InputError: naming the distribution that cannot be described, such as one defined by a function.
+        """
+        description = {
+            "names": list(self.names),
+            "blocks": [families.describe(b) for b in self.distributions],
+        }
+        for block, written in zip(self.distributions, description["blocks"], strict=True):
+            try:
+                same = _same_numbers(block, as_block(families.build(written)))
+            except InputError as error:
+                raise _undescribable(block) from error
+            if not same:
+                raise _undescribable(block)
+        return description
+
+    @classmethod
+    def from_spec(cls, spec: dict[str, Any]) -> "Prior":
+        """Build the prior that `spec` described."""
+        if not (isinstance(spec, dict) and {"names", "blocks"} <= set(spec)):
+            raise InputError(f"expected the description of a prior, with names and blocks; got {spec!r}.")
+        return cls([families.build(block) for block in spec["blocks"]], spec["names"])
+
+    def _parts(self, vector: Float[Array, " dim"]) -> list[tuple[AbstractChart, Array]]:
+        """Cut a vector into the blocks' own shapes."""
+        parts, start = [], 0
+        for block, chart in zip(self.distributions, self.charts, strict=True):
+            stop = start + size_of(block)
+            parts.append((chart, jnp.reshape(vector[start:stop], block.shape())))
+            start = stop
+        return parts
+
+
+@eqx.filter_jit
+def _draw_rows(prior: Prior, key: PRNGKeyArray, rows: Int[Array, " n"]) -> Float[Array, "n dim"]:
+    return jax.vmap(lambda row: prior.draw(jr.fold_in(key, row)))(rows)
+
+
+@eqx.filter_jit
+def _log_density_rows(prior: Prior, theta: Float[Array, "n dim"]) -> Float[Array, " n"]:
+    return jax.vmap(prior.log_density)(theta)
+
+
+def _checked_names(names: Sequence[str] | None, dim: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(f"theta_{i + 1}" for i in range(dim))
+    names = (names,) if isinstance(names, str) else tuple(names)
+    if len(names) != dim:
+        raise InputError(
+            f"expected {dim} names, one per parameter; got {len(names)}: {', '.join(map(str, names))}."
+        )
+    if not all(isinstance(name, str) and name for name in names):
+        raise InputError(f"expected names that are non-empty strings; got {names}.")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InputError(f"expected distinct names; got {', '.join(repeated)} more than once.")
+    return names
+
+
+def _vectors(**values: Numbers) -> list[np.ndarray]:
+    """Return the values as vectors of one common length, scalars repeated."""
+    arrays = {name: np.asarray(value, dtype=float) for name, value in values.items()}
+    for name, array in arrays.items():
+        if not np.all(np.isfinite(array)):
+            raise InputError(f"expected finite numbers in {name}; got {array}.")
+    try:
+        vectors = np.broadcast_arrays(*(np.atleast_1d(array) for array in arrays.values()))
+    except ValueError:
+        shapes = " and ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise InputError(f"expected {' and '.join(values)} of one length; got shapes {shapes}.") from None
+    return list(vectors)
+
+
+def _check_positive(**values: np.ndarray) -> None:
+    for name, value in values.items():
+        if not np.all(value > 0):
+            raise InputError(f"expected {name} > 0 in every coordinate; got {value}.")
+
+
+def _same_numbers(block: dist.Distribution, other: dist.Distribution) -> bool:
+    ours, theirs = jax.tree.leaves(block), jax.tree.leaves(other)
+    return len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs))
+
+
+def _undescribable(block: dist.Distribution) -> InputError:
+    return InputError(
+        f"cannot save a prior with {type(unwrap(block)).__name__}: its arguments do not describe it; "
+        "try another of numpyro's distributions, or a list of them, one per block of parameters."
+    )

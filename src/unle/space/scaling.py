@@ -1,0 +1,328 @@
+"""Standardised coordinates for data and parameters, fitted to training simulations.
+
+    x --drop constants--> v --marginal transforms--> w --(w - mean) / scale--> z --drop redundant--> modelled
+
+A coordinate that never varies cannot be standardised, and one that is a linear function of the others (in z)
+has no density; both would break training, so both are left out of the model and restored by `XSpace.inverse`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from unle.errors import InputError
+from unle.space.marginals import GAIN, ROWS, Marginals, choose_marginals
+
+# A spread below this fraction of the magnitude is rounding: about eight units in the last place of float32.
+CONSTANT = 1e-6
+# A coordinate is redundant if the earlier ones predict it up to this fraction of its standard deviation.
+REDUNDANT = 1e-4
+# An observation whose redundant coordinate is off by this many standard deviations breaks the relation.
+UNLIKE = 100 * REDUNDANT
+# Standard deviations beyond the extreme simulation from which an observation is called outside.
+OUTSIDE = 1.0
+# The standard deviation is not trusted if clipping the extreme 1 % on either side shrinks it by this factor.
+OUTLIER_RATIO = 5.0
+# Parameters only feed a network, where no Gaussian likelihood can be spoilt, so less gain is asked for,
+# little enough for log-normal priors to become normal.
+THETA_GAIN = 0.1
+
+
+class Standardiser(eqx.Module):
+    """The elementwise bijection z = (w(v) - mean) / scale, with w the marginal transforms."""
+
+    marginals: Marginals
+    mean: Float[Array, " dim"]
+    scale: Float[Array, " dim"]
+
+    def forward(self, v: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return z(v)."""
+        return (self.marginals.forward(v) - self.mean) / self.scale
+
+    def inverse(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return v(z)."""
+        return self.marginals.inverse(self.mean + self.scale * z)
+
+    def log_det(self, v: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return log |det dz/dv|."""
+        return self.marginals.log_det(v) - jnp.sum(jnp.log(self.scale))
+
+
+class ThetaSpace(eqx.Module):
+    """Parameters as a network likes them: standardised, and on a log scale where they span decades."""
+
+    standardiser: Standardiser
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return self.standardiser.mean.shape[0]
+
+    def forward(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return the network's input for theta."""
+        return self.standardiser.forward(theta)
+
+    def inverse(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return the theta whose network input is z."""
+        return self.standardiser.inverse(z)
+
+
+class XSpace(eqx.Module):
+    """Data as a density model likes them: standardised, without constant or redundant coordinates.
+
+    Attributes:
+        standardiser: of the coordinates that vary, modelled ones first, then redundant ones.
+        weights: z of the redundant coordinates = weights @ (z of the modelled ones) + offset.
+        offset: see `weights`.
+        low: smallest training value of every raw coordinate; the value itself where constant.
+        high: largest training value.
+        modelled: indices of the raw coordinates that are modelled, in order.
+        redundant: indices of the raw coordinates that follow from them.
+        constant: indices of the raw coordinates that never vary.
+    """
+
+    standardiser: Standardiser
+    weights: Float[Array, "redundant dim"]
+    offset: Float[Array, " redundant"]
+    low: Float[Array, " dim_x"]
+    high: Float[Array, " dim_x"]
+    modelled: tuple[int, ...] = eqx.field(static=True)
+    redundant: tuple[int, ...] = eqx.field(static=True)
+    constant: tuple[int, ...] = eqx.field(static=True)
+
+    @property
+    def dim_x(self) -> int:
+        """Number of raw coordinates."""
+        return self.low.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Number of modelled coordinates."""
+        return len(self.modelled)
+
+    def forward(self, x: Float[Array, " dim_x"]) -> Float[Array, " dim"]:
+        """Return the modelled coordinates of x, standardised."""
+        return self._standardised(x)[: self.dim]
+
+    def inverse(self, w: Float[Array, " dim"]) -> Float[Array, " dim_x"]:
+        """Return the x with these modelled coordinates; redundant and constant ones are restored."""
+        z = jnp.concatenate([w, self.weights @ w + self.offset])
+        x = jnp.concatenate([self.standardiser.inverse(z), self.low[np.array(self.constant, dtype=int)]])
+        return x[np.argsort((*self.modelled, *self.redundant, *self.constant))]
+
+    def log_det(self, x: Float[Array, " dim_x"]) -> Float[Array, ""]:
+        """Return log |det dw/dx| over the modelled coordinates: add it to a density of w to get one of x."""
+        first = jax.tree.map(lambda leaf: leaf[: self.dim], self.standardiser)
+        return first.log_det(x[np.array(self.modelled)])
+
+    def describe(self, names: Sequence[str] | None = None) -> list[str]:
+        """Say in one line per raw coordinate what happens to it."""
+        names = self._names(names, "x")
+        kinds = dict(zip((*self.modelled, *self.redundant), self.standardiser.marginals.names(), strict=True))
+        lines = []
+        for i in range(self.dim_x):
+            low, high = float(self.low[i]), float(self.high[i])
+            if i in self.constant:
+                lines.append(f"{names[i]}: {low:.4g} in every simulation, not modelled")
+            elif i in self.redundant:
+                weights = self.weights[self.redundant.index(i)]
+                sources = [
+                    names[j]
+                    for j, weight in zip(self.modelled, weights, strict=True)
+                    if abs(weight) > REDUNDANT
+                ]
+                lines.append(f"{names[i]}: follows from {', '.join(sources)}, not modelled")
+            else:
+                lines.append(f"{names[i]}: {kinds[i]} scale, {low:.4g} to {high:.4g} in the simulations")
+        return lines
+
+    def check_observation(
+        self, x_o: ArrayLike | Sequence[Any], names: Sequence[str] | None = None
+    ) -> list[str]:
+        """Say in one sentence each where an observation is unlike every simulation; nothing if all is well.
+
+        A model can only be trusted where there were simulations. An observation slightly beyond the extreme
+        simulation is common and not reported; one that is further out than a standard deviation is.
+
+        Args:
+            x_o: one observation, shape (dim_x,), or several, shape (n, dim_x).
+            names: one name per raw coordinate; x_o[0], x_o[1], ... if not given.
+
+        Raises:
+            InputError: the shape is wrong or a value is not finite.
+        """
+        names = self._names(names, "x_o")
+        rows = np.asarray(x_o, dtype=np.float64)
+        if rows.ndim not in (1, 2) or rows.shape[-1] != self.dim_x:
+            raise InputError(f"expected x_o of shape ({self.dim_x},) or (n, {self.dim_x}); got {rows.shape}.")
+        if not np.all(np.isfinite(rows)):
+            *_, i = np.argwhere(~np.isfinite(rows))[0]
+            raise InputError(f"expected a finite observation; got {names[i]} = {rows[..., i].ravel()}.")
+        if rows.ndim == 1:
+            return self._check_row(rows, names)
+        return [f"row {r}: {line}" for r, row in enumerate(rows) for line in self._check_row(row, names)]
+
+    def _check_row(self, row: np.ndarray, names: tuple[str, ...]) -> list[str]:
+        return [
+            line
+            for _, line in sorted(
+                {
+                    **self._off_the_linear_relations(row, names),
+                    **self._outside(row, names),
+                    **self._not_constant(row, names),
+                }.items()
+            )
+        ]
+
+    def _not_constant(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
+        found = {}
+        for i in self.constant:
+            value = float(self.low[i])
+            if abs(row[i] - value) > 10 * CONSTANT * max(abs(row[i]), abs(value)):
+                found[i] = f"{names[i]} = {row[i]:.4g}, but every simulation gave {value:.4g}"
+        return found
+
+    def _outside(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
+        found = {}
+        z, z_low, z_high = (self._standardised_on_host(values) for values in (row, self.low, self.high))
+        beyond = np.maximum(z_low - z, z - z_high)
+        for place, i in enumerate((*self.modelled, *self.redundant)):
+            if beyond[place] > OUTSIDE:
+                found[i] = (
+                    f"{names[i]} = {row[i]:.4g} lies outside the simulations "
+                    f"(range {float(self.low[i]):.4g} to {float(self.high[i]):.4g}), "
+                    f"{beyond[place]:.2g} standard deviations beyond them"
+                )
+        return found
+
+    def _off_the_linear_relations(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
+        found = {}
+        z = self._standardised_on_host(row)
+        predicted = np.asarray(self.weights) @ z[: self.dim] + np.asarray(self.offset)
+        expected = np.asarray(self.inverse(jnp.asarray(z[: self.dim])))
+        for place, i in enumerate(self.redundant):
+            if abs(z[self.dim + place] - predicted[place]) > UNLIKE * (1 + abs(predicted[place])):
+                found[i] = (
+                    f"{names[i]} = {row[i]:.4g}, but in every simulation the other coordinates determine it, "
+                    f"and here they give {expected[i]:.4g}"
+                )
+        return found
+
+    def _standardised_on_host(self, values) -> np.ndarray:
+        return np.asarray(self._standardised(jnp.asarray(values, self.low.dtype)))
+
+    def _standardised(self, x):
+        """Return z of all varying coordinates, modelled ones first."""
+        return self.standardiser.forward(x[np.array((*self.modelled, *self.redundant))])
+
+    def _names(self, names, word: str) -> tuple[str, ...]:
+        if names is None:
+            return tuple(f"{word}[{i}]" for i in range(self.dim_x))
+        if len(names) != self.dim_x:
+            raise InputError(f"expected {self.dim_x} names, one per coordinate of x; got {len(names)}.")
+        return tuple(names)
+
+
+def fit_theta_space(theta: ArrayLike) -> ThetaSpace:
+    """Fit marginal transforms, means and scales to training parameters, shape (n, d)."""
+    return ThetaSpace(standardiser=_fit(_checked(theta, "theta"), gain=THETA_GAIN)[0])
+
+
+def fit_x_space(x: ArrayLike) -> XSpace:
+    """Fit the standardised space of the data to training simulations, shape (n, dim_x).
+
+    Raises:
+        InputError: x is not a finite table of at least two rows, or nothing in it varies.
+    """
+    x = _checked(x, "x")
+    constant = np.ptp(x, axis=0) <= CONSTANT * np.max(np.abs(x), axis=0)
+    if np.all(constant):
+        raise InputError(
+            f"expected simulations that differ; got {len(x)} equal rows; does the simulator use theta?"
+        )
+    moving = np.flatnonzero(~constant)
+    space, z = _fit(x[:, moving], gain=GAIN)
+    kept, weights, offset = _redundancy(z)
+    dropped = np.setdiff1d(np.arange(len(moving)), kept)
+    order = np.concatenate([kept, dropped]).astype(int)
+    return XSpace(
+        standardiser=jax.tree.map(lambda leaf: leaf[order], space),
+        weights=jnp.asarray(weights, space.mean.dtype),
+        offset=jnp.asarray(offset, space.mean.dtype),
+        low=jnp.asarray(np.where(constant, np.median(x, axis=0), np.min(x, axis=0)), space.mean.dtype),
+        high=jnp.asarray(np.where(constant, np.median(x, axis=0), np.max(x, axis=0)), space.mean.dtype),
+        modelled=tuple(int(i) for i in moving[kept]),
+        redundant=tuple(int(i) for i in moving[dropped]),
+        constant=tuple(int(i) for i in np.flatnonzero(constant)),
+    )
+
+
+def _checked(values, name: str) -> np.ndarray:
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 1:
+        raise InputError(f"expected {name} of shape (n, d) with at least two rows; got {values.shape}.")
+    usable = np.abs(values) < np.finfo(np.float32).max  # False for NaN too
+    if not np.all(usable):
+        row, column = np.argwhere(~usable)[0]
+        raise InputError(
+            f"expected finite {name} within the range of float32; "
+            f"got {name}[{row}, {column}] = {values[row, column]}; "
+            "mark failed simulations as invalid and leave them out."
+        )
+    return values
+
+
+def _fit(values: np.ndarray, *, gain: float) -> tuple[Standardiser, np.ndarray]:
+    """Return the standardised space of the values, and the values in it."""
+    marginals = choose_marginals(values, gain=gain)
+    w = marginals.forward_table(values)
+    mean, scale = _location_and_scale(w)
+    dtype = jnp.result_type(float)
+    space = Standardiser(marginals=marginals, mean=jnp.asarray(mean, dtype), scale=jnp.asarray(scale, dtype))
+    return space, (w - mean) / scale
+
+
+def _location_and_scale(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation, or those of clipped values where a few outliers dominate them."""
+    clipped = np.clip(w, *np.quantile(w, [0.01, 0.99], axis=0))
+    scale, robust = np.std(w, axis=0), np.std(clipped, axis=0)
+    dominated = (robust > 0) & (scale > OUTLIER_RATIO * robust)
+    mean = np.where(dominated, np.mean(clipped, axis=0), np.mean(w, axis=0))
+    scale = np.where(dominated, robust, scale)
+    return mean, np.where(scale > 0, scale, 1.0)
+
+
+def _redundancy(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Find coordinates that are linear functions of earlier ones, z_j = weights @ z_kept + offset.
+
+    Gram-Schmidt in the order of the coordinates (QR that keeps the earliest as pivots): what is left of a
+    coordinate after projection on those kept is compared with its standard deviation. With few rows
+    everything looks dependent, so a coordinate is only tested against fewer others than half the rows.
+
+    Returns:
+        The indices kept, the weights (dropped, kept) and the offset (dropped,).
+    """
+    if len(z) > ROWS:
+        z = z[np.random.default_rng(0).permutation(len(z))[:ROWS]]
+    rows, dim = z.shape
+    centred = z - np.mean(z, axis=0)
+    directions, kept = np.zeros((rows, dim)), []
+    for j in range(dim):
+        testable = 2 * len(kept) < rows - 1
+        left = centred[:, j]
+        for _ in range(2 if testable else 0):  # once is not orthogonal enough in floating point
+            left = left - directions[:, : len(kept)] @ (directions[:, : len(kept)].T @ left)
+        length = np.linalg.norm(left)
+        if testable and length < REDUNDANT * np.linalg.norm(centred[:, j]):
+            continue
+        directions[:, len(kept)] = left / length
+        kept.append(j)
+    dropped = np.setdiff1d(np.arange(dim), kept)
+    weights = np.linalg.lstsq(centred[:, kept], centred[:, dropped], rcond=None)[0].T
+    offset = np.mean(z[:, dropped], axis=0) - weights @ np.mean(z[:, kept], axis=0)
+    return np.array(kept), weights, offset

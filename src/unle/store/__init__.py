@@ -1,0 +1,9 @@
+"""What lasts: simulations (SQLite), fitted models (arrays and JSON), the run directory.
+
+Nothing in this room ever unpickles. Model files are written and read by `unle.store.modules`, which is not
+imported here: it needs jax, and code that runs in simulator workers must not.
+"""
+
+from unle.store.run_directory import RunDirectory as RunDirectory
+from unle.store.simulations import SimulationStore as SimulationStore
+from unle.store.simulations import StoredRows as StoredRows

@@ -1,0 +1,130 @@
+"""What a stored model may be made of: the classes and functions that a file can name.
+
+Reading a model looks names up here and nowhere else. This is what makes it safe to open a file that came
+from somebody else: the worst it can name is a module of this library.
+
+Example:
+    >>> import equinox as eqx
+    >>> from unle.store.registry import storable
+    >>> @storable  # the program that loads the model needs this line too
+    ... class Doubled(eqx.Module):
+    ...     inner: eqx.nn.Linear
+    ...     def __call__(self, x):
+    ...         return 2 * self.inner(x)
+"""
+
+import dataclasses
+import importlib
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from unle.errors import InputError
+
+FUNCTIONS: dict[str, Callable] = {
+    "celu": jax.nn.celu,
+    "elu": jax.nn.elu,
+    "exp": jnp.exp,
+    "gelu": jax.nn.gelu,
+    # the default of eqx.nn.MLP is a lambda of its own; recognise that one
+    "identity": inspect.signature(eqx.nn.MLP.__init__).parameters["final_activation"].default,
+    "leaky_relu": jax.nn.leaky_relu,
+    "log_sigmoid": jax.nn.log_sigmoid,
+    "mish": jax.nn.mish,
+    "relu": jax.nn.relu,
+    "selu": jax.nn.selu,
+    "sigmoid": jax.nn.sigmoid,
+    "sin": jnp.sin,
+    "softplus": jax.nn.softplus,
+    "swish": jax.nn.swish,
+    "tanh": jnp.tanh,
+}
+"""Functions that a stored model may hold, by name."""
+
+_CLASSES: dict[str, type] = {
+    f"equinox.nn:{layer.__name__}": layer
+    for layer in (eqx.nn.Identity, eqx.nn.LayerNorm, eqx.nn.Linear, eqx.nn.MLP, eqx.nn.Sequential)
+}
+_OWN_MODULE = re.compile(r"unle(\.[a-z][a-z0-9_]*)+")
+_Thing = TypeVar("_Thing", bound=Callable)
+
+
+class Refusal(Exception):
+    """A description names something that must not or cannot be loaded."""
+
+
+def storable(thing: _Thing) -> _Thing:
+    """Allow a class or a function of your own in stored models; usable as a decorator.
+
+    Loading such a model needs the same call first, in the program that loads.
+
+    Args:
+        thing: an equinox module class or another dataclass, or a function with a name.
+
+    Returns:
+        The same thing.
+    """
+    name = f"{thing.__module__}:{thing.__qualname__}"
+    if "<lambda>" in name:
+        raise InputError("expected a function with a name, by which to find it again; got a lambda")
+    candidate: Any = thing
+    if not isinstance(candidate, type):
+        FUNCTIONS[name] = candidate
+    elif dataclasses.is_dataclass(candidate):
+        _CLASSES[name] = candidate
+    else:
+        raise InputError(f"expected an equinox module or a dataclass; got the class {thing.__qualname__}")
+    return thing
+
+
+def function_name(value: Any) -> str | None:
+    """Return the name under which a function may be stored, or None."""
+    return next((name for name, function in FUNCTIONS.items() if function is value), None)
+
+
+def class_name(cls: type, where: str) -> str:
+    """Return the name under which a class may be stored.
+
+    Args:
+        cls: the class.
+        where: the place in the tree, for the message.
+
+    Raises:
+        InputError: the class could not be found again by a name.
+    """
+    for name, known in _CLASSES.items():
+        if known is cls:
+            return name
+    name = f"{cls.__module__}:{cls.__qualname__}"
+    try:
+        found = find_class(name)
+    except Refusal as refusal:
+        raise InputError(f"{refusal}, at {where}; try unle.store.registry.storable on it") from refusal
+    if found is not cls:
+        raise InputError(f"expected a class that can be found again by its name; got {name} at {where}")
+    return name
+
+
+def find_class(name: str) -> type:
+    """Look a class up by name, among those that may be stored and nowhere else.
+
+    Raises:
+        Refusal: there is no such class among them.
+    """
+    if name in _CLASSES:
+        return _CLASSES[name]
+    module_name, _, own_name = name.partition(":")
+    # A module of this package is imported when a file names it; the command line is no part of a model.
+    if _OWN_MODULE.fullmatch(module_name) and module_name != "unle.cli":
+        try:
+            found = vars(importlib.import_module(module_name)).get(own_name)
+        except ModuleNotFoundError:
+            found = None
+        if isinstance(found, type) and issubclass(found, eqx.Module) and found.__module__ == module_name:
+            return found
+    raise Refusal(f"the class {name!r} is not one that stored models may hold")

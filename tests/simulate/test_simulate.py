@@ -1,0 +1,311 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from unle.errors import InputError, StoreError
+from unle.simulate import Simulations, batched, simulate, simulate_at
+from unle.simulate.rows import generator
+from unle.store import SimulationStore
+
+
+class Box:
+    """A stand-in prior, with no jax in it."""
+
+    def sample(self, n, *, seed=0):
+        return np.random.default_rng(seed).uniform(-1, 1, size=(n, 2)).astype(np.float32)
+
+
+def noisy(theta, rng):
+    return theta + rng.normal(size=2)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with SimulationStore(tmp_path / "simulations.sqlite") as store:
+        yield store
+
+
+# --- seeds
+
+
+def test_every_simulation_has_its_own_documented_generator():
+    sims = simulate(noisy, Box(), 30, seed=5, round=2)
+    for i in (0, 7, 29):
+        sequence = np.random.SeedSequence(5, spawn_key=(2, i))
+        rng = np.random.Generator(np.random.PCG64(sequence))
+        np.testing.assert_array_equal(sims.x[i], noisy(sims.theta[i], rng))
+    assert len(np.unique(sims.x, axis=0)) == 30
+
+
+def test_seeds_and_rounds_decide_the_result():
+    base = simulate(noisy, Box(), 10, seed=1)
+    np.testing.assert_array_equal(base.x, simulate(noisy, Box(), 10, seed=1).x)
+    assert (base.x != simulate(noisy, Box(), 10, seed=2).x).all()
+    assert (base.x != simulate(noisy, Box(), 10, seed=1, round=1).x).all()
+
+
+def test_a_failure_does_not_change_the_others():
+    def sometimes(theta, rng):
+        if theta[0] > 0:
+            raise RuntimeError("boom")
+        return noisy(theta, rng)
+
+    good, patchy = simulate(noisy, Box(), 50), simulate(sometimes, Box(), 50)
+    assert 0 < patchy.valid.sum() < 50
+    np.testing.assert_array_equal(patchy.valid_x, good.x[patchy.valid])
+
+
+# --- what a simulator may return
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [(3, [3.0]), ([1, 2], [1.0, 2.0]), (np.float32(0.5), [0.5]), (np.array(True), [1.0]), ((1.5,), [1.5])],
+)
+def test_numbers_lists_and_arrays_are_data(result, expected):
+    sims = simulate(lambda theta, rng: result, Box(), 3)
+    np.testing.assert_array_equal(sims.x, [expected] * 3)
+    assert sims.valid.all()
+    assert sims.x.dtype == np.float64
+
+
+def test_a_buffer_that_is_reused_is_copied_and_theta_cannot_be_changed():
+    buffer = np.zeros(2)
+
+    def simulator(theta, rng):
+        buffer[:] = rng.normal(size=2)
+        theta[:] = np.nan
+        return buffer
+
+    sims = simulate(simulator, Box(), 5)
+    assert len(np.unique(sims.x, axis=0)) == 5
+    assert np.isfinite(sims.theta).all()
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError: division by zero"),
+        (lambda: sys.exit(3), "SystemExit: 3"),
+        (lambda: np.array([1.0, np.nan]), "not finite: 1 of 2 values, the first at position 1"),
+        (lambda: [np.inf, 0.0], "not finite: 1 of 2 values, the first at position 0"),
+        (lambda: np.nan, "not finite: 1 of 1 values"),
+        (lambda: [1.0, 2.0, 3.0], "wrong shape: 3 values; the first had 2"),
+        (lambda: np.zeros((2, 1)), "wrong shape: expected one data vector; got an array of shape (2, 1)"),
+        (lambda: [], "wrong shape: expected one data vector; got an array of shape (0,)"),
+        (lambda: None, "returned nothing"),
+        (lambda: {"x": 1}, "not numbers: expected a vector of numbers; got dict"),
+        (lambda: [[1.0], [1.0, 2.0]], "not numbers"),
+        (lambda: 1j, "not numbers"),
+    ],
+)
+def test_a_failure_becomes_an_invalid_row_with_a_reason(store, bad, reason):
+    calls = iter(range(100))
+
+    def simulator(theta, rng):
+        return bad() if next(calls) == 3 else theta
+
+    sims = simulate(simulator, Box(), 6, store=store)
+    np.testing.assert_array_equal(sims.valid, [True, True, True, False, True, True])
+    assert sims.reasons[3].startswith(reason)
+    assert sims.reasons[0] == ""
+    assert f"5 valid, 1 invalid (1 {reason.partition(':')[0]})" in sims.summary()
+    assert len(sims.valid_theta) == len(sims.valid_x) == 5
+    rows = store.read()
+    np.testing.assert_array_equal(rows.valid, sims.valid)
+    np.testing.assert_array_equal(rows.x[rows.valid], sims.valid_x)
+    assert rows.reasons == sims.reasons
+
+
+def test_a_nan_in_place_of_the_first_vector_does_not_fix_the_length():
+    calls = iter(range(100))
+    sims = simulate(lambda theta, rng: np.nan if next(calls) == 0 else theta, Box(), 5)
+    np.testing.assert_array_equal(sims.valid, [False, True, True, True, True])
+    assert np.isnan(sims.x[0]).all()
+
+
+def test_the_first_traceback_is_kept():
+    def simulator(theta, rng):
+        raise ValueError("too stiff\nsecond line")
+
+    sims = simulate(simulator, Box(), 4)
+    assert sims.reasons == ("ValueError: too stiff",) * 4
+    assert sims.first_traceback is not None
+    assert "in simulator" in sims.first_traceback
+    assert sims.x.shape == (4, 0)
+
+
+def test_twenty_failures_in_a_row_stop_the_run_with_advice(store):
+    calls = []
+
+    def simulator(theta, rng):
+        calls.append(1)
+        raise KeyError("parameter 'beta'")
+
+    with pytest.raises(InputError, match=r"none among the first 20 \(20 KeyError\).*by itself") as caught:
+        simulate(simulator, Box(), 1000, store=store)
+    assert "in simulator" in str(caught.value)
+    assert len(calls) == 20
+    assert store.count() == 20
+
+
+def test_one_success_among_the_first_twenty_goes_on():
+    calls = iter(range(100))
+    sims = simulate(lambda theta, rng: theta if next(calls) == 19 else np.nan, Box(), 60)
+    assert sims.valid.sum() == 1
+
+
+# --- the store
+
+
+def test_an_interrupted_run_loses_nothing(store):
+    calls = iter(range(100))
+
+    def simulator(theta, rng):
+        if next(calls) == 7:
+            raise KeyboardInterrupt
+        return noisy(theta, rng)
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(simulator, Box(), 20, seed=3, store=store)
+    rows = store.read()
+    whole = simulate(noisy, Box(), 20, seed=3)
+    np.testing.assert_array_equal(rows.id, range(7))
+    np.testing.assert_array_equal(rows.x, whole.x[:7])
+    np.testing.assert_array_equal(rows.theta, whole.theta[:7])
+
+
+def test_rows_are_written_as_they_come(store, monkeypatch):
+    monkeypatch.setattr("unle.simulate.run.SECONDS_BETWEEN_WRITES", -1.0)
+    seen = []
+
+    def simulator(theta, rng):
+        seen.append(store.count())
+        return theta
+
+    simulate(simulator, Box(), 5, store=store)
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_a_round_is_stored_once(store):
+    simulate(noisy, Box(), 3, store=store)
+    with pytest.raises(StoreError, match="already holds simulations of round 0"):
+        simulate(noisy, Box(), 3, store=store)
+    simulate(noisy, Box(), 3, round=1, store=store)
+    assert store.count() == 6
+
+
+# --- batched simulators
+
+
+def test_a_batched_simulator_gets_chunks_seeded_by_their_first_row():
+    sizes = []
+
+    @batched
+    def simulator(theta, rng):
+        sizes.append(len(theta))
+        return theta + rng.normal(size=theta.shape)
+
+    sims = simulate(simulator, Box(), 600, seed=4)
+    assert sizes == [256, 256, 88]
+    for start in (0, 256, 512):
+        theta = sims.theta[start : start + 256]
+        noise = generator(4, 0, start).normal(size=theta.shape)
+        np.testing.assert_array_equal(sims.x[start : start + 256], theta + noise)
+
+
+def test_a_batched_failure_costs_only_the_rows_that_fail():
+    @batched
+    def simulator(theta, rng):
+        if (theta[:, 0] > 0.9).any():
+            raise FloatingPointError("diverged")
+        return theta.sum(axis=1, keepdims=True)
+
+    sims = simulate(simulator, Box(), 300)
+    np.testing.assert_array_equal(sims.valid, sims.theta[:, 0] <= 0.9)
+    assert 0 < sims.valid.sum() < 300
+    np.testing.assert_allclose(sims.valid_x[:, 0], sims.valid_theta.sum(axis=1))
+
+
+def test_a_batched_nan_costs_one_row():
+    @batched
+    def simulator(theta, rng):
+        return np.where(theta > 0.9, np.nan, theta)
+
+    sims = simulate(simulator, Box(), 300)
+    np.testing.assert_array_equal(sims.valid, (sims.theta <= 0.9).all(axis=1))
+
+
+def test_a_batched_simulator_with_the_wrong_number_of_rows_is_stopped_with_advice():
+    with pytest.raises(InputError, match="wrong shape: expected 1 rows"):
+        simulate(batched(lambda theta, rng: theta.ravel()), Box(), 300)
+
+
+# --- arguments
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_a_wrong_number_is_refused(n):
+    with pytest.raises(InputError, match="positive whole number"):
+        simulate(noisy, Box(), n)
+
+
+def test_wrong_parameters_and_seeds_are_refused():
+    with pytest.raises(InputError, match=r"finite parameters of shape \(n, dim\)"):
+        simulate_at(noisy, np.array([[np.nan, 1.0]]))
+    with pytest.raises(InputError, match="zero or larger"):
+        simulate(noisy, Box(), 3, seed=-1)
+
+
+def test_workers_need_no_jax(tmp_path):
+    """What a simulator's process imports is numpy and the simulator."""
+    code = (
+        "import sys, types, pathlib;"
+        "package = types.ModuleType('unle'); package.__path__ = [sys.argv[1]]; sys.modules['unle'] = package;"
+        "import unle.simulate;"
+        "sys.exit('jax' in sys.modules)"
+    )
+    source = sys.modules["unle.simulate"].__path__[0] + "/.."
+    assert subprocess.run([sys.executable, "-c", code, source], check=False).returncode == 0
+
+
+# --- the record
+
+
+def test_from_arrays_marks_rows_and_reads_vectors_as_columns():
+    sims = Simulations.from_arrays(np.arange(3), [[1.0, 2.0], [np.nan, 1.0], [3.0, 4.0]])
+    assert sims.theta.shape == (3, 1)
+    assert len(sims) == 3
+    np.testing.assert_array_equal(sims.valid, [True, False, True])
+    assert sims.summary() == "3 simulations: 2 valid, 1 invalid (1 not finite)."
+    assert (
+        Simulations.from_arrays(np.zeros((2, 1)), [0.0, 1.0]).summary()
+        == "2 simulations: 2 valid, 0 invalid."
+    )
+
+
+@pytest.mark.parametrize(
+    ("theta", "x", "complaint"),
+    [
+        (np.zeros((3, 2)), np.zeros((2, 2)), "got 2 and 3"),
+        (np.zeros((3, 2, 1)), np.zeros((3, 2)), r"`theta` of shape \(n, d\); got \(3, 2, 1\)"),
+        (np.array([[0.0], [np.nan]]), np.zeros(2), "in row 1"),
+        (np.zeros((0, 2)), np.zeros((0, 2)), "one row per simulation"),
+        (np.zeros((1, 2)), [["a"]], "array of numbers"),
+    ],
+)
+def test_from_arrays_refuses(theta, x, complaint):
+    with pytest.raises(InputError, match=complaint):
+        Simulations.from_arrays(theta, x)
+
+
+def test_rounds_are_joined():
+    one, two = simulate(noisy, Box(), 4), simulate(noisy, Box(), 3, round=1)
+    both = Simulations.joined([one, two])
+    np.testing.assert_array_equal(both.x, np.concatenate([one.x, two.x]))
+    with pytest.raises(InputError, match="equal dimensions"):
+        Simulations.joined([one, Simulations.from_arrays(np.zeros((2, 3)), np.zeros((2, 2)))])
+    with pytest.raises(InputError, match="equal dimensions"):
+        Simulations.joined([])
