@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import unle.diagnose
-from unle.diagnose import c2st, c2st_fast, c2st_fast_batch
+from unle.diagnose import c2st, c2st_fast, c2st_fast_batch, classifier
 from unle.errors import InputError
 
-module = sys.modules["unle.diagnose.c2st"]
+pooled_by_reference = sys.modules["unle.diagnose.c2st"]._pooled
 
 
 def _pair(n, dim, *, shift=0.0, scale=1.0, seed=0):
@@ -28,9 +28,9 @@ def _as_the_benchmark_writes_it(reference, approximation, seed=1):
     data = np.concatenate([(first - mean) / std, (second - mean) / std])
     target = np.concatenate([np.zeros(len(first)), np.ones(len(second))])
     width = 10 * first.shape[1]
-    classifier = MLPClassifier(hidden_layer_sizes=(width, width), max_iter=10000, random_state=seed)
+    network = MLPClassifier(hidden_layer_sizes=(width, width), max_iter=10000, random_state=seed)
     folds = KFold(n_splits=5, shuffle=True, random_state=seed)
-    return float(cross_val_score(classifier, data, target, cv=folds, scoring="accuracy").mean())
+    return float(cross_val_score(network, data, target, cv=folds, scoring="accuracy").mean())
 
 
 def test_c2st_is_the_benchmarks_number_in_one_process_and_in_two():
@@ -46,21 +46,21 @@ def test_folds_initial_weights_and_batches_are_those_of_scikit_learn():
     from sklearn.neural_network import MLPClassifier
 
     rows, dim = 514, 2  # does not divide by five: the last fold trains on one row more
-    folds = module._Folds(rows=rows, dim=dim, seed=1)
+    folds = classifier.Folds(rows=rows, dim=dim, seed=1)
     data = np.random.default_rng(0).normal(size=(rows, dim)).astype(np.float32)
     for fold, (train, test) in enumerate(KFold(5, shuffle=True, random_state=1).split(data)):
         np.testing.assert_array_equal(folds.train[fold], train)
         np.testing.assert_array_equal(folds.test[fold][folds.test[fold] >= 0], test)
 
-    classifier = MLPClassifier(hidden_layer_sizes=(20, 20), max_iter=1, random_state=1)
+    theirs = MLPClassifier(hidden_layer_sizes=(20, 20), max_iter=1, random_state=1)
     generator = np.random.RandomState(1)
-    classifier._random_state = generator  # scikit-learn's own draw of the first layer, from a fresh generator
-    weights, bias = classifier._init_coef(dim, 20, np.float32)
+    theirs._random_state = generator  # scikit-learn's own draw of the first layer, from a fresh generator
+    weights, bias = theirs._init_coef(dim, 20, np.float32)
     np.testing.assert_array_equal(folds.initial[0][0], weights)
     np.testing.assert_array_equal(folds.initial[0][1], bias)
 
     for fold in (0, 4):
-        epochs = folds.batches([fold], 0)[0].reshape(module.EPOCHS_PER_CALL, -1)
+        epochs = folds.batches([fold], 0)[0].reshape(classifier.EPOCHS_PER_CALL, -1)
         for epoch in (0, 1):
             used = epochs[epoch][epochs[epoch] >= 0]
             np.testing.assert_array_equal(np.sort(used), folds.train[fold])  # every row once
@@ -73,8 +73,8 @@ def test_training_follows_scikit_learn_epoch_by_epoch():
     from sklearn.neural_network import MLPClassifier
 
     reference, approximation = _pair(257, 3, shift=0.4)
-    pooled = module._pooled(reference, approximation)
-    folds = module._Folds(rows=len(pooled), dim=3, seed=1)
+    pooled = pooled_by_reference(reference, approximation)
+    folds = classifier.Folds(rows=len(pooled), dim=3, seed=1)
     labels = np.repeat([0.0, 1.0], len(reference))
     for epochs in (1, 4):
         for fold in (0, 4):
@@ -85,10 +85,9 @@ def test_training_follows_scikit_learn_epoch_by_epoch():
             layers = jax.tree.map(add_axes, folds.initial)
             zeros = jax.tree.map(np.zeros_like, layers)
             count = np.zeros((1, 1), np.int32)
-            start = module._Classifier(
-                layers, zeros, zeros, count, count, np.full((1, 1), np.inf, np.float32), count
-            )
-            ours = module._train(start, pooled[None], folds.batches([fold], 0), epochs)
+            steps, best_loss = np.zeros((1, 1), np.float32), np.full((1, 1), np.inf, np.float32)
+            start = classifier.Classifier(layers, zeros, zeros, steps, count, best_loss, count)
+            ours = classifier.train_block(start, pooled[None], folds.batches([fold], 0), epochs)
             assert float(ours.best_loss[0, 0]) == pytest.approx(min(theirs.loss_curve_), abs=1e-5)
             for (weights, bias), coefficients, intercepts in zip(
                 ours.layers, theirs.coefs_, theirs.intercepts_, strict=True
@@ -136,9 +135,9 @@ def test_batch_equals_one_by_one_and_side_by_side_equals_threads():
     batch = c2st_fast_batch(references, approximations)
     assert batch.shape == (2,)
     np.testing.assert_allclose(batch, [c2st_fast(r, a) for r, a in pairs])
-    together = np.stack([module._pooled(r, a) for r, a in pairs])
-    folds = module._Folds(rows=1000, dim=2, seed=1)
-    grouped = module._train_group(jax.numpy.asarray(together), folds, range(5), 10_000).mean(axis=1)
+    together = np.stack([pooled_by_reference(r, a) for r, a in pairs])
+    folds = classifier.Folds(rows=1000, dim=2, seed=1)
+    grouped = classifier.train_group(jax.numpy.asarray(together), folds, range(5), 10_000).mean(axis=1)
     np.testing.assert_allclose(
         batch, grouped, atol=2 / 200
     )  # sums in another order: a borderline row may move

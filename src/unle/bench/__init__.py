@@ -5,8 +5,7 @@ from unle.bench.tasks import bimodal, gaussian_linear_uniform, lotka_volterra, s
 from unle.errors import InputError
 
 TASKS: dict[str, Task] = {
-    module.TASK.name: module.TASK
-    for module in (two_moons, slcp, lotka_volterra, gaussian_linear_uniform, bimodal)
+    module.TASK.name: module.TASK for module in (two_moons, slcp, lotka_volterra, gaussian_linear_uniform, bimodal)
 }
 
 __all__ = ["TASKS", "Task", "task"]

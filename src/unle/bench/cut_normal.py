@@ -17,9 +17,7 @@ def log_inside(mean: np.ndarray | float, sd: np.ndarray | float, *, wall: float)
     return log_ndtr(high) + np.log1p(-np.exp(log_ndtr(low) - log_ndtr(high)))
 
 
-def draw_inside(
-    mean: np.ndarray, sd: np.ndarray | float, rng: np.random.Generator, *, wall: float
-) -> np.ndarray:
+def draw_inside(mean: np.ndarray, sd: np.ndarray | float, rng: np.random.Generator, *, wall: float) -> np.ndarray:
     """Draw once per entry of `mean` from N(mean, sd^2) given that the draw lies in [-wall, wall].
 
     Inverts the distribution function, in logs: v = Phi^-1(Phi(low) + t (Phi(high) - Phi(low))), t uniform.

@@ -1,10 +1,10 @@
 r"""Independent draws from a posterior with one main mode, by importance sampling that finds its own proposal.
 
-The target is a density of least-squares form, p(z) proportional to exp(-|r(z)|^2 / 2), such as normal noise around a
-nonlinear model with a normal prior.  Levenberg-Marquardt steps from many starts find the mode and the curvature
-J^T J there; a Student-t with these is refitted twice to its own weighted draws.  Then w(z) = p(z) / q(z) is nearly
-flat, and accepting a proposal with probability w / max w leaves independent draws without repeats.  Many
-evaluations of the model, but no tuning and no chains.
+The target has least-squares form, p(z) proportional to exp(-|r(z)|^2 / 2), such as normal noise around a
+nonlinear model with a normal prior.  Levenberg-Marquardt steps from many starts find the mode and the
+curvature J^T J there; a Student-t with these is refitted twice to its own weighted draws.  Then w(z) =
+p(z) / q(z) is nearly flat, and accepting a proposal with probability w / max w leaves independent draws
+without repeats.  Many evaluations of the model, but no tuning and no chains.
 """
 
 import warnings
@@ -89,8 +89,8 @@ def find_mode(
 ) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, "dim dim"]]:
     """Minimise |r(z)|^2 from the best starts; return the minimum and J^T J there.
 
-    Each start keeps its own damping, raised when a step fails and lowered when it succeeds; all starts move in one
-    batch, since the model is cheapest in batches.
+    Each start keeps its own damping, raised when a step fails and lowered when it succeeds; all starts move
+    in one batch, since the model is cheapest in batches.
     """
     z = starts[np.argsort(_squares(residuals(starts)))[:BEST_STARTS]]
     k, dim = z.shape

@@ -1,8 +1,8 @@
 """Read the public benchmark's observations and reference draws, where they are installed.
 
-The `sbibm` package ships, for every task, ten observations, the parameters behind them and 10 000 reference draws
-of each posterior as text files.  `pip install --no-deps sbibm` is enough: the folder is located without importing
-the package, whose dependencies are heavy, and only the text files are read.
+The `sbibm` package ships, for every task, ten observations, the parameters behind them and 10 000 reference
+draws of each posterior as text files.  `pip install --no-deps sbibm` is enough: the folder is located without
+importing the package, whose dependencies are heavy, and only the text files are read.
 """
 
 import bz2
@@ -44,7 +44,7 @@ def official_reference(folder: Path, i: int) -> Float[np.ndarray, "n dim"]:
 
 
 def _table(path: Path) -> Float[np.ndarray, "rows columns"]:
-    """Read a text file of numbers below one line of column names (which differ by task and are not needed)."""
+    """Read a text file of numbers below one line of column names, which differ by task."""
     try:
         content = path.read_bytes()
         content = bz2.decompress(content) if path.suffix == ".bz2" else content

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from unle.errors import InputError
 
 # Proposals in all before giving up: a posterior that keeps none of them is not one to sample by rejection.
-MOST_PROPOSALS = 50_000_000
-LARGEST_BATCH = 400_000
+MOST_PROPOSALS = 20_000_000
+SMALLEST_BATCH, LARGEST_BATCH = 4000, 400_000  # the first must be large enough to know max w
 
 Propose = Callable[[int], tuple[Float[np.ndarray, "count dim"], Float[np.ndarray, " count"]]]
 
@@ -27,16 +27,16 @@ class Accepted:
 def draw_by_rejection(propose: Propose, n: int, rng: np.random.Generator) -> Accepted:
     """Collect n accepted proposals.
 
-    The largest weight seen in all batches bounds w = target / proposal.  A later, larger one thins what was kept
-    before, so that all draws pass the same test.
+    The largest weight seen in all batches bounds w = target / proposal.  A later, larger one thins what was
+    kept before, so that all draws pass the same test.
 
     Args:
-        propose: makes that many proposals and returns them with log w (up to a constant; -inf where impossible).
+        propose: makes that many proposals; returns them with log w, up to a constant, -inf where impossible.
         n: draws wanted.
         rng: source of the acceptance variables.
     """
     kept, log_margins = [], []  # of the kept: log w - log u, to be compared with log max w
-    bound, batch, proposals, total, total_of_squares = -np.inf, max(2 * n, 2000), 0, 0.0, 0.0
+    bound, batch, proposals, total, total_of_squares = -np.inf, max(2 * n, SMALLEST_BATCH), 0, 0.0, 0.0
     while True:
         rows, log_weights = propose(batch)
         proposals += batch
@@ -59,8 +59,8 @@ def draw_by_rejection(propose: Propose, n: int, rng: np.random.Generator) -> Acc
             return Accepted(np.concatenate(kept)[passed][:n], float(share), proposals)
         if proposals >= MOST_PROPOSALS:
             raise InputError(
-                f"expected data that the task can produce; got {passed.sum()} draws from {proposals} proposals;"
-                " try an observation inside the simulator's range."
+                f"expected data that the task can produce; got {passed.sum()} draws from {proposals}"
+                " proposals; try an observation inside the simulator's range."
             )
         rate = max(passed.sum() / proposals, 1e-6)
-        batch = int(np.clip(1.2 * (n - passed.sum()) / rate, 2000, LARGEST_BATCH))
+        batch = int(np.clip(1.2 * (n - passed.sum()) / rate, SMALLEST_BATCH, LARGEST_BATCH))

@@ -1,13 +1,14 @@
 """A benchmark task: a prior, a simulator, ten observations, and exact draws of the posterior.
 
-What makes these tasks useful is the last part.  Each has a likelihood that is known in closed form (or up to an
-ordinary differential equation), so that exact posterior draws can be made for *any* observation and a method can be
-scored without trusting another approximation.
+What makes these tasks useful is the last part.  Each has a likelihood that is known in closed form (or up to
+an ordinary differential equation), so that exact posterior draws can be made for *any* observation and a
+method can be scored without trusting another approximation.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import jax
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
@@ -32,7 +33,7 @@ class Task:
         description: one sentence, for tables and help texts.
         prior: distribution of the d parameters theta.
         names_x: one name per coordinate of x.
-        simulator: maps one theta (d,) and a generator to one x (dim_x,); importable, so that processes can run it.
+        simulator: maps one theta (d,) and a generator to one x (dim_x,); importable, for worker processes.
         simulate_rows: the same law for many rows at once, (n, d) and a generator to (n, dim_x).
         log_likelihood_rows: log p(x | theta), for rows of theta (n, d) and one x, as (n,).
         draw_posterior: n exact draws of p(theta | x_o), from x_o, n and a generator, as (n, d).
@@ -61,25 +62,21 @@ class Task:
 
     @property
     def observation_source(self) -> str:
-        """Where `observation` comes from: "official" (the benchmark's files) or "own" (simulated, fixed seeds)."""
+        """Where observations come from: "official" (the benchmark's files) or "own" (fixed seeds)."""
         return "own" if official.official_folder(self.name) is None else "official"
 
     def simulate(self, theta: ArrayLike, seed: int) -> Float[np.ndarray, "n dim_x"]:
         """Simulate one x for every row of theta (n, d); deterministic given the seed."""
         rows = np.asarray(theta)
         if rows.ndim != 2 or rows.shape[1] != self.dim_theta:
-            raise InputError(
-                f"expected theta of shape (n, {self.dim_theta}); got {rows.shape}; try theta[None]."
-            )
+            raise InputError(f"expected theta of shape (n, {self.dim_theta}); got {rows.shape}; try theta[None].")
         return self.simulate_rows(rows, np.random.default_rng(seed))
 
     def log_likelihood(self, theta: ArrayLike, x: ArrayLike) -> Float[np.ndarray, " n"]:
         """Return the exact log p(x | theta) for every row of theta (n, d) and one x (dim_x,)."""
         rows = np.asarray(theta, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.dim_theta:
-            raise InputError(
-                f"expected theta of shape (n, {self.dim_theta}); got {rows.shape}; try theta[None]."
-            )
+            raise InputError(f"expected theta of shape (n, {self.dim_theta}); got {rows.shape}; try theta[None].")
         return self.log_likelihood_rows(rows, self._checked(x))
 
     def observation(self, i: int) -> Float[np.ndarray, " dim_x"]:
@@ -114,9 +111,7 @@ class Task:
     def _checked(self, x: ArrayLike) -> Float[np.ndarray, " dim_x"]:
         vector = np.asarray(x, dtype=np.float64)
         if vector.shape != (self.dim_x,):
-            raise InputError(
-                f"expected one x of shape ({self.dim_x},); got {vector.shape}; try a single row."
-            )
+            raise InputError(f"expected one x of shape ({self.dim_x},); got {vector.shape}; try a single row.")
         if not np.isfinite(vector).all():
             raise InputError(f"expected finite data; got {vector}; try another observation.")
         return vector
@@ -130,5 +125,7 @@ class Task:
         if i in self.own:
             theta, x = self.own[i]
             return np.asarray(theta, dtype=np.float32), np.asarray(x, dtype=np.float32)
-        theta = self.prior.sample(1, seed=OWN_SEED + i)[0]
+        # In double precision the prior would draw other bits.
+        with jax.enable_x64(False):  # noqa: FBT003  # the argument has no public name
+            theta = self.prior.sample(1, seed=OWN_SEED + i)[0]
         return theta, self.simulator(theta, np.random.default_rng([OWN_SEED, i]))

@@ -21,34 +21,18 @@ Reference: Lueckmann et al., "Benchmarking simulation-based inference", AISTATS 
 """
 
 import os
-import threading
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from unle.diagnose.classifier import N_FOLDS, WIDTH_PER_DIM, Folds, train_group
 from unle.errors import InputError
-
-N_FOLDS = 5
-WIDTH_PER_DIM = 10  # hidden units per dimension, in each of the two hidden layers
-# scikit-learn's defaults for `MLPClassifier(solver="adam")`
-BATCH = 200
-LEARNING_RATE = 1e-3
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
-L2 = 1e-4
-TOLERANCE = 1e-4
-PATIENCE = 10
-# how many epochs are compiled into one call; between calls the host looks whether anyone still trains
-EPOCHS_PER_CALL = 32
-
-Layers = list[tuple[Float[Array, "..."], Float[Array, "..."]]]  # weights and biases
 
 
 def c2st(
@@ -179,9 +163,7 @@ def _pooled(reference: ArrayLike, approximation: ArrayLike) -> Float[np.ndarray,
     for name, values in (("reference", reference), ("approximation", approximation)):
         values = np.asarray(values, dtype=np.float32)
         if values.ndim != 2:
-            raise InputError(
-                f"expected `{name}` of shape (n, dim); got {values.shape}; try one draw per row."
-            )
+            raise InputError(f"expected `{name}` of shape (n, dim); got {values.shape}; try one draw per row.")
         if not np.isfinite(values).all():
             bad = int((~np.isfinite(values)).any(axis=1).sum())
             raise InputError(
@@ -200,9 +182,7 @@ def _pooled(reference: ArrayLike, approximation: ArrayLike) -> Float[np.ndarray,
     mean, std = wide.mean(axis=0).astype(np.float32), wide.std(axis=0, ddof=1).astype(np.float32)
     if not (std > 0).all():
         constant = np.flatnonzero(~(std > 0)).tolist()
-        raise InputError(
-            f"expected a reference that varies; got constant columns {constant}; try leaving them out."
-        )
+        raise InputError(f"expected a reference that varies; got constant columns {constant}; try leaving them out.")
     return np.concatenate([(first - mean) / std, (second - mean) / std])
 
 
@@ -210,198 +190,20 @@ def _score_pairs(
     pairs: Float[np.ndarray, "b rows dim"], *, seed: int, max_epochs: int, jobs: int | None
 ) -> Float[np.ndarray, " b"]:
     """Train the 5 b classifiers and return the mean accuracy of each pair."""
-    folds = _Folds(rows=pairs.shape[1], dim=pairs.shape[2], seed=seed)
+    folds = Folds(rows=pairs.shape[1], dim=pairs.shape[2], seed=seed)
     every_fold = list(range(N_FOLDS))
     if jax.default_backend() != "cpu":
-        return _train_group(jnp.asarray(pairs), folds, every_fold, max_epochs).mean(axis=1)
+        return train_group(jnp.asarray(pairs), folds, every_fold, max_epochs).mean(axis=1)
     # On a CPU a classifier per thread beats vectorising: nobody waits for the slowest member of a group.
     tasks = [(i, fold) for i in range(len(pairs)) for fold in every_fold]
-    _train_group(
-        jnp.asarray(pairs[:1]), folds, every_fold[:1], 0
-    )  # compile once, before the threads ask for it
+    train_group(jnp.asarray(pairs[:1]), folds, every_fold[:1], 0)  # compile once, before the threads ask for it
 
     def one(task: tuple[int, int]) -> float:
         i, fold = task
-        return float(_train_group(jnp.asarray(pairs[i : i + 1]), folds, [fold], max_epochs)[0, 0])
+        return float(train_group(jnp.asarray(pairs[i : i + 1]), folds, [fold], max_epochs)[0, 0])
 
     with ThreadPoolExecutor(_cores() if jobs is None else jobs) as pool:
         return np.array(list(pool.map(one, tasks))).reshape(len(pairs), N_FOLDS).mean(axis=1)
-
-
-class _Folds:
-    """Everything random about the test, drawn on the host by the generator scikit-learn uses.
-
-    scikit-learn seeds each fold's classifier alike: initial weights are the same in all folds, and the order
-    of the mini-batches depends on the fold's number of training rows only.  Orders are drawn as they are
-    needed and kept, since every pair and fold reads the same ones.
-    """
-
-    def __init__(self, *, rows: int, dim: int, seed: int):
-        order = np.arange(rows)
-        np.random.RandomState(seed).shuffle(order)
-        sizes = np.full(N_FOLDS, rows // N_FOLDS)
-        sizes[: rows % N_FOLDS] += 1
-        held_out = np.split(order, np.cumsum(sizes)[:-1])
-        self.test = np.full((N_FOLDS, sizes.max()), -1, dtype=np.int32)  # -1 marks padding, here and below
-        self.train = []
-        for fold, chosen in enumerate(held_out):
-            self.test[fold, : len(chosen)] = np.sort(chosen)
-            self.train.append(np.setdiff1d(np.arange(rows), chosen))
-        most = max(len(rows_in) for rows_in in self.train)
-        self.batch = min(BATCH, most)
-        self.n_batches = -(-most // self.batch)
-        self._shuffles = {len(rows_in): _Shuffles(len(rows_in), dim, seed) for rows_in in self.train}
-        self.initial = next(iter(self._shuffles.values())).initial
-
-    def batches(self, folds: Sequence[int], call: int) -> Int[np.ndarray, "folds epochs batches batch"]:
-        """Rows of every mini-batch in the call-th block of epochs."""
-        blocks = []
-        for fold in folds:
-            rows_in = self.train[fold]
-            block = np.full((EPOCHS_PER_CALL, self.n_batches * self.batch), -1, dtype=np.int32)
-            block[:, : len(rows_in)] = rows_in[self._shuffles[len(rows_in)].block(call)]
-            blocks.append(block.reshape(EPOCHS_PER_CALL, self.n_batches, self.batch))
-        return np.stack(blocks)
-
-
-class _Shuffles:
-    """Initial weights, then one order of n training rows per epoch, from one legacy generator."""
-
-    def __init__(self, n: int, dim: int, seed: int):
-        self._generator = np.random.RandomState(seed)
-        width = WIDTH_PER_DIM * dim
-        self.initial = [self._layer(*shape) for shape in ((dim, width), (width, width), (width, 1))]
-        self._order = np.arange(n)
-        self._blocks: list[np.ndarray] = []
-        self._lock = threading.Lock()
-
-    def _layer(self, inputs: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
-        bound = np.sqrt(6.0 / (inputs + outputs))  # Glorot and Bengio (2010); the biases use it too
-        weights = self._generator.uniform(-bound, bound, (inputs, outputs))
-        return weights.astype(np.float32), self._generator.uniform(-bound, bound, outputs).astype(np.float32)
-
-    def block(self, call: int) -> Int[np.ndarray, "epochs n"]:
-        """Orders of the call-th block of epochs."""
-        with self._lock:
-            while len(self._blocks) <= call:
-                orders = []
-                for _ in range(EPOCHS_PER_CALL):
-                    move = np.arange(len(self._order))
-                    self._generator.shuffle(move)
-                    self._order = self._order[move]  # each epoch shuffles the order of the one before
-                    orders.append(self._order)
-                self._blocks.append(np.stack(orders).astype(np.int32))
-            return self._blocks[call]
-
-
-class _Classifier(NamedTuple):
-    """State of one classifier's training."""
-
-    layers: Layers
-    first_moment: Layers
-    second_moment: Layers
-    steps: Int[Array, ""]
-    epochs: Int[Array, ""]
-    best_loss: Float[Array, ""]
-    stalled: Int[Array, ""]  # consecutive epochs without an improvement of at least TOLERANCE
-
-
-def _training(state: _Classifier, max_epochs: Int[Array, ""] | int) -> Bool[Array, "..."]:
-    return (state.stalled <= PATIENCE) & (state.epochs < max_epochs)
-
-
-def _logit(layers: Layers, point: Float[Array, " dim"]) -> Float[Array, ""]:
-    *hidden, (weights, bias) = layers
-    for w, b in hidden:
-        point = jax.nn.relu(jnp.matmul(point, w, precision="highest") + b)
-    return (jnp.matmul(point, weights, precision="highest") + bias)[0]
-
-
-def _loss(
-    layers: Layers, points: Float[Array, "batch dim"], labels: Array, weights: Array
-) -> tuple[Array, Array]:
-    """Penalised log loss of a mini-batch: the one to differentiate and the one the stopping rule sees."""
-    logits = jax.vmap(partial(_logit, layers))(points)
-    losses = jax.nn.softplus(jnp.where(labels, -logits, logits))
-    count = jnp.maximum(weights.sum(), 1.0)
-    penalty = 0.5 * L2 * sum(jnp.sum(jnp.square(w)) for w, _ in layers) / count
-    capped = jnp.minimum(losses, -jnp.log(jnp.finfo(losses.dtype).eps))  # probabilities are clipped at eps
-    return (weights * losses).sum() / count + penalty, (weights * capped).sum() / count + penalty
-
-
-def _epoch(
-    state: _Classifier, pooled: Float[Array, "rows dim"], batches: Int[Array, "batches batch"]
-) -> _Classifier:
-    """One pass over the training rows, then the stopping rule's bookkeeping."""
-
-    def step(carry: tuple, rows: Int[Array, " batch"]) -> tuple[tuple, tuple[Array, Array]]:
-        layers, first, second, t = carry
-        weights = (rows >= 0).astype(pooled.dtype)
-        labels = rows >= pooled.shape[0] // 2
-        gradient, loss = jax.grad(_loss, has_aux=True)(layers, pooled[rows], labels, weights)
-        filled = weights.sum() > 0  # a fold with fewer rows may end in an empty batch: no step then
-        t = t + filled
-        keep_1, keep_2 = jnp.where(filled, BETA_1, 1.0), jnp.where(filled, BETA_2, 1.0)
-        first = jax.tree.map(lambda m, g: keep_1 * m + (1 - keep_1) * g, first, gradient)
-        second = jax.tree.map(lambda v, g: keep_2 * v + (1 - keep_2) * g * g, second, gradient)
-        rate = filled * LEARNING_RATE * jnp.sqrt(1 - BETA_2**t) / (1 - BETA_1**t)
-        layers = jax.tree.map(lambda p, m, v: p - rate * m / (jnp.sqrt(v) + EPSILON), layers, first, second)
-        return (layers, first, second, t), (loss, weights.sum())
-
-    carry = (state.layers, state.first_moment, state.second_moment, state.steps)
-    (layers, first, second, t), (losses, counts) = jax.lax.scan(step, carry, batches)
-    loss = (losses * counts).sum() / counts.sum()
-    stalled = jnp.where(loss > state.best_loss - TOLERANCE, state.stalled + 1, 0)
-    best = jnp.minimum(loss, state.best_loss)
-    return _Classifier(layers, first, second, t, state.epochs + 1, best, stalled)
-
-
-def _train_one(
-    state: _Classifier,
-    pooled: Float[Array, "rows dim"],
-    batches: Int[Array, "epochs batches batch"],
-    max_epochs: Int[Array, ""],
-) -> _Classifier:
-    """Train one classifier through a block of epochs or until it stops; under vmap, stopped ones stay put."""
-
-    def go_on(carry: tuple[Array, _Classifier]) -> Array:
-        i, state = carry
-        return (i < batches.shape[0]) & _training(state, max_epochs)
-
-    def body(carry: tuple[Array, _Classifier]) -> tuple[Array, _Classifier]:
-        i, state = carry
-        return i + 1, _epoch(state, pooled, batches[i])
-
-    return jax.lax.while_loop(go_on, body, (jnp.zeros((), jnp.int32), state))[1]
-
-
-def _right_one(
-    state: _Classifier, pooled: Float[Array, "rows dim"], test: Int[Array, " held_out"]
-) -> Int[Array, ""]:
-    guesses = jax.vmap(partial(_logit, state.layers))(pooled[test]) > 0
-    return ((guesses == (test >= pooled.shape[0] // 2)) & (test >= 0)).sum()
-
-
-# inner axis: folds, which share the pair's draws; outer axis: pairs, which share the folds' mini-batches
-_train = jax.jit(jax.vmap(jax.vmap(_train_one, in_axes=(0, None, 0, None)), in_axes=(0, 0, None, None)))
-_right = jax.jit(jax.vmap(jax.vmap(_right_one, in_axes=(0, None, 0)), in_axes=(0, 0, None)))
-
-
-def _train_group(
-    pairs: Float[Array, "b rows dim"], folds: _Folds, chosen: Sequence[int], max_epochs: int
-) -> Float[np.ndarray, "b folds"]:
-    """Train the classifiers of all given pairs and chosen folds together; score them on the held-out rows."""
-    lead = (len(pairs), len(chosen))
-    layers = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, lead + leaf.shape), folds.initial)
-    zeros = jax.tree.map(jnp.zeros_like, layers)
-    count = jnp.zeros(lead, jnp.int32)
-    state = _Classifier(layers, zeros, zeros, count, count, jnp.full(lead, jnp.inf, pairs.dtype), count)
-    for call in range(max(1, -(-max_epochs // EPOCHS_PER_CALL))):
-        state = _train(state, pairs, folds.batches(chosen, call), max_epochs)
-        if not bool(jnp.any(_training(state, max_epochs))):
-            break
-    test = folds.test[np.asarray(chosen)]
-    return np.asarray(_right(state, pairs, test)) / (test >= 0).sum(axis=1)
 
 
 def _cores() -> int:

@@ -61,9 +61,7 @@ class Simulations:
             raise InputError(f"expected one row of x for each row of theta; got {len(x)} and {len(theta)}")
         if not np.isfinite(theta).all():
             row = int(np.argmin(np.isfinite(theta).all(axis=1)))
-            raise InputError(
-                f"expected finite parameters; got {theta[row]} in row {row}; try leaving such rows out"
-            )
+            raise InputError(f"expected finite parameters; got {theta[row]} in row {row}; try leaving such rows out")
         finite = np.isfinite(x).all(axis=1)
         reasons = tuple("" if ok else not_finite(row) for ok, row in zip(finite, x, strict=True))
         return cls(theta, x, finite, reasons, np.zeros(len(theta)))
@@ -124,9 +122,7 @@ def _matrix(values: Any, name: str) -> Float[np.ndarray, "n d"]:
     try:
         matrix = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"expected `{name}` to be an array of numbers; got {type(values).__name__}"
-        ) from error
+        raise InputError(f"expected `{name}` to be an array of numbers; got {type(values).__name__}") from error
     if matrix.ndim == 1:
         matrix = matrix[:, None]
     if matrix.ndim != 2 or 0 in matrix.shape:

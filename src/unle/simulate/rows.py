@@ -114,9 +114,7 @@ def _vector(result: Any) -> Float[np.ndarray, "dim_x"]:
     if x.ndim == 0:
         x = x[None]
     if x.ndim != 1 or x.size == 0:
-        raise _WrongResult(
-            f"wrong shape: expected one data vector; got an array of shape {x.shape}; try .ravel()"
-        )
+        raise _WrongResult(f"wrong shape: expected one data vector; got an array of shape {x.shape}; try .ravel()")
     return x
 
 
@@ -129,9 +127,7 @@ def _rows(result: Any, n: int) -> Float[np.ndarray, "n dim_x"]:
 
 def _numbers(result: Any) -> np.ndarray:
     if result is None:
-        raise _WrongResult(
-            "returned nothing: expected a data vector; try a return statement in the simulator"
-        )
+        raise _WrongResult("returned nothing: expected a data vector; try a return statement in the simulator")
     try:
         # a copy: a simulator may fill and return the same buffer every time
         return np.array(result, dtype=np.float64)

@@ -97,17 +97,13 @@ def simulate_at(
         StoreError: `store` holds simulations of this round already.
     """
     if not callable(simulator):
-        raise InputError(
-            f"expected a simulator, a function of theta and rng; got a {type(simulator).__name__}"
-        )
+        raise InputError(f"expected a simulator, a function of theta and rng; got a {type(simulator).__name__}")
     theta = np.asarray(theta, dtype=np.float64)
     if theta.ndim != 2 or 0 in theta.shape or not np.isfinite(theta).all():
         raise InputError(f"expected finite parameters of shape (n, dim); got an array of shape {theta.shape}")
     _check_seed(seed)
     if store is not None and store.count(round):
-        raise StoreError(
-            f"{store.path} already holds simulations of round {round}; use another round or file."
-        )
+        raise StoreError(f"{store.path} already holds simulations of round {round}; use another round or file.")
 
     book = _Book(theta, round, store)
     size = CHUNK if isinstance(simulator, Batched) else 1
@@ -150,9 +146,7 @@ class _Book:
             self.write()
 
     def _complaint(self, x: np.ndarray) -> str:
-        if not np.isfinite(
-            x
-        ).all():  # asked first: many simulators say "failed" by one NaN instead of a vector
+        if not np.isfinite(x).all():  # asked first: many simulators say "failed" by one NaN instead of a vector
             return not_finite(x)
         self._width = self._width or len(x)
         return "" if len(x) == self._width else f"wrong shape: {len(x)} values; the first had {self._width}"

@@ -18,7 +18,10 @@ from unle.space.charts import AbstractChart
 
 # Distributions with draws or a log_prob but no normalised density: atoms, improper ones, censored data.
 _WITHOUT_DENSITY = (dist.Delta, dist.ImproperUniform, dist.Unit, dist.MaskedDistribution)
-_WORDS_WITHOUT_DENSITY = ("Hurdle", "Censored")  # families of classes, which differ between numpyro's versions
+_WORDS_WITHOUT_DENSITY = (
+    "Hurdle",
+    "Censored",
+)  # families of classes, which differ between numpyro's versions
 
 
 def size_of(block: dist.Distribution) -> int:
@@ -43,9 +46,7 @@ def as_block(distribution: Any) -> dist.Distribution:
     for part in _nested(distribution):
         named = any(word in type(part).__name__ for word in _WORDS_WITHOUT_DENSITY)
         if named or isinstance(part, _WITHOUT_DENSITY):
-            raise InputError(
-                f"expected a distribution with a density; got {type(part).__name__}, which has none."
-            )
+            raise InputError(f"expected a distribution with a density; got {type(part).__name__}, which has none.")
     if distribution.support is None:
         raise InputError(f"expected a distribution with a known support; {name} declares none.")
     if distribution.is_discrete:
@@ -60,10 +61,11 @@ def as_block(distribution: Any) -> dist.Distribution:
         raise InputError(f"expected at least one parameter; got {name} with draws of shape {shape}.")
     _check_parameters(distribution)
     _check_mixture(distribution)
-    copy = jax.tree.map(_as_float, distribution)
-    for part in _nested(copy):  # else numpyro warns, and waits for the device, at points outside the support
+    block = distribution.to_event(1) if distribution.batch_shape else distribution
+    block = jax.tree.map(_as_float, block)
+    for part in _nested(block):  # else numpyro warns, and waits for the device, at points outside the support
         part._validate_args = False
-    return copy.to_event(1) if copy.batch_shape else copy
+    return block
 
 
 def _nested(distribution: dist.Distribution) -> Iterator[dist.Distribution]:
@@ -110,7 +112,7 @@ def check_density(block: dist.Distribution, chart: AbstractChart) -> None:
     try:
         draw = jax.eval_shape(block.sample, jr.key(0))
         jax.eval_shape(chart.log_density, jax.ShapeDtypeStruct(block.shape(), jnp.result_type(float)))
-    except NotImplementedError as error:
+    except (NotImplementedError, ImportError) as error:
         raise InputError(
             f"expected a distribution with draws and a density; {type(block).__name__} lacks one of them."
         ) from error

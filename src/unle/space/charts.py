@@ -31,9 +31,9 @@ from numpyro.distributions import constraints, transforms
 
 from unle.errors import InputError
 
-# exp stays a normal, finite float32 between these logarithms, and its square does too at the upper one.
-LOG_SMALLEST, LOG_LARGEST = -87.0, 88.0
-LOG_SQUARABLE = 40.0
+# Between these logarithms exp is a normal float32, with room for the factors that a derivative brings along.
+LOG_SMALLEST, LOG_LARGEST = -87.0, 80.0
+LOG_SQUARABLE = 40.0  # and up to here so is its square, which the log-density of a half normal takes
 
 # How far rounding in an inverse transform may carry a value out of the base's support, relative to its width.
 ROUNDING = 1e-5

@@ -24,6 +24,7 @@ from unle.errors import InputError
 _KEPT_AS = {
     (dist.ExpandedDistribution, "batch_shape"): "_batch_shape",
     (dist.TransformedDistribution, "base_distribution"): "base_dist",
+    (dist.MixtureGeneral, "support"): "_support",
 }
 
 
@@ -36,14 +37,12 @@ def describe(distribution: dist.Distribution) -> dict[str, Any]:
     return _describe(distribution, whole=type(distribution).__name__)
 
 
-def build(spec: dict[str, Any]) -> dist.Distribution:
+def build(spec: Any) -> dist.Distribution:
     """Build the distribution that `describe` wrote."""
     try:
         built = _build(spec)
     except (KeyError, TypeError, ValueError, AssertionError) as error:
-        raise InputError(
-            f"expected the description of a numpyro distribution; got {spec!r} ({error})."
-        ) from error
+        raise InputError(f"expected the description of a numpyro distribution; got {spec!r} ({error}).") from error
     if not isinstance(built, dist.Distribution):
         raise InputError(f"expected the description of a numpyro distribution; got {spec!r}.")
     return built
@@ -99,7 +98,7 @@ def _arguments(value: Any, *, whole: str) -> dict[str, Any]:
 def _build(spec: Any) -> Any:
     if isinstance(spec, list):
         items = [_build(item) for item in spec]
-        numeric = all(isinstance(item, int | float) or hasattr(item, "shape") for item in items)
+        numeric = all(isinstance(item, int | float | jax.Array) for item in items)
         return jnp.asarray(np.asarray(spec)) if numeric and items else items
     if not isinstance(spec, dict):
         return spec

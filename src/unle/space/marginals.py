@@ -29,13 +29,15 @@ IDENTITY, LOG, ASINH, YEO_JOHNSON = range(4)
 # Nats per datum that a transform must gain to replace the identity. A likelihood that is Gaussian given theta
 # often has mildly heavy-tailed marginals (a scale mixture of kurtosis 6 gains 0.08) and is best left alone.
 GAIN = 0.25
-# With a gain this large the raw scale is hopeless, and a transform is taken though its result is not normal.
-LARGE_GAIN = 1.0
-# Otherwise the result must look normal: squared correlation with normal scores. Two clusters also gain from a
-# transform, by being pulled together, but stay far from normal. Log has no knob to turn: less is asked of it.
-NORMALITY = {LOG: 0.90, ASINH: 0.97, YEO_JOHNSON: 0.97}
-# And it must take away at least half of the departure from normality that the raw values show.
-DEPARTURE_LEFT = 0.5
+# The result must also look normal, by its squared correlation with normal scores, and have at most this part
+# of the raw values' departure from normality left: two clusters gain as well, by being pulled together, but
+# stay far from normal. Log has no knob to turn and is natural for positive quantities: less is asked of it.
+NORMALITY = {LOG: 0.80, ASINH: 0.97, YEO_JOHNSON: 0.97}
+DEPARTURE_LEFT = {LOG: 1.0, ASINH: 0.5, YEO_JOHNSON: 0.5}
+# With a gain this large the raw scale is hopeless, and the result need not look normal; nor need it after a
+# logarithm of positive values spread over this many decades, between their quantiles 0.01 and 0.99.
+LARGE_GAIN = 0.75
+DECADES = 3.0
 # Above this correlation the raw values are so close to normal that no transform gains anything worth having.
 ALREADY_NORMAL = 0.97
 # A simpler transform is taken when it comes this close, in nats per datum, to the best one.
@@ -108,9 +110,7 @@ def choose_marginals(values: ArrayLike, *, gain: float = GAIN) -> Marginals:
     if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 1:
         raise InputError(f"expected training values of shape (n, d) with n > 1; got {values.shape}.")
     if not np.all(np.isfinite(values)):
-        raise InputError(
-            "expected finite training values; got NaN or infinity; drop the failed simulations first."
-        )
+        raise InputError("expected finite training values; got NaN or infinity; drop the failed simulations first.")
     if len(values) > ROWS:  # at random: simulations may come in an order, round by round
         values = values[np.random.default_rng(0).permutation(len(values))[:ROWS]]
     chosen = [_choose(column, gain) for column in values.T]
@@ -131,9 +131,11 @@ def _choose(v: np.ndarray, gain: float) -> tuple[int, float, float, float, float
     raw_score = -np.log(np.std(v))
     accepted = []
     for score, w, parameters in _candidates(v):
-        gained, normality = score - raw_score, _normality(w)
-        straighter = 1 - normality <= DEPARTURE_LEFT * (1 - straightness)
-        if gained > gain and straighter and (normality >= NORMALITY[parameters[0]] or gained > LARGE_GAIN):
+        kind, gained, normality = parameters[0], score - raw_score, _normality(w)
+        large = gained > LARGE_GAIN
+        straighter = 1 - normality <= DEPARTURE_LEFT[kind] * (1 - straightness)
+        natural = kind == LOG and (large or np.ptp(np.quantile(w, [0.01, 0.99])) > DECADES * np.log(10))
+        if gained > gain and (natural or (straighter and (large or normality >= NORMALITY[kind]))):
             accepted.append((score, parameters))
     if not accepted:
         return plain

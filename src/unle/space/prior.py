@@ -196,9 +196,7 @@ def _checked_names(names: Sequence[str] | None, dim: int) -> tuple[str, ...]:
         return tuple(f"theta_{i + 1}" for i in range(dim))
     names = (names,) if isinstance(names, str) else tuple(names)
     if len(names) != dim:
-        raise InputError(
-            f"expected {dim} names, one per parameter; got {len(names)}: {', '.join(map(str, names))}."
-        )
+        raise InputError(f"expected {dim} names, one per parameter; got {len(names)}: {', '.join(map(str, names))}.")
     if not all(isinstance(name, str) and name for name in names):
         raise InputError(f"expected names that are non-empty strings; got {names}.")
     repeated = sorted({name for name in names if names.count(name) > 1})

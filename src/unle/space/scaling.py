@@ -107,11 +107,13 @@ class XSpace(eqx.Module):
 
     def forward(self, x: Float[Array, " dim_x"]) -> Float[Array, " dim"]:
         """Return the modelled coordinates of x, standardised."""
-        return self._standardised(x)[: self.dim]
+        return self.standardiser.forward(x[np.array((*self.modelled, *self.redundant))])[: self.dim]
 
     def inverse(self, w: Float[Array, " dim"]) -> Float[Array, " dim_x"]:
         """Return the x with these modelled coordinates; redundant and constant ones are restored."""
-        z = jnp.concatenate([w, self.weights @ w + self.offset])
+        # At full precision: some accelerators round the factors of a product to ten bits unless told not to.
+        restored = jnp.matmul(self.weights, w, precision=jax.lax.Precision.HIGHEST) + self.offset
+        z = jnp.concatenate([w, restored])
         x = jnp.concatenate([self.standardiser.inverse(z), self.low[np.array(self.constant, dtype=int)]])
         return x[np.argsort((*self.modelled, *self.redundant, *self.constant))]
 
@@ -132,18 +134,14 @@ class XSpace(eqx.Module):
             elif i in self.redundant:
                 weights = self.weights[self.redundant.index(i)]
                 sources = [
-                    names[j]
-                    for j, weight in zip(self.modelled, weights, strict=True)
-                    if abs(weight) > REDUNDANT
+                    names[j] for j, weight in zip(self.modelled, weights, strict=True) if abs(weight) > REDUNDANT
                 ]
                 lines.append(f"{names[i]}: follows from {', '.join(sources)}, not modelled")
             else:
                 lines.append(f"{names[i]}: {kinds[i]} scale, {low:.4g} to {high:.4g} in the simulations")
         return lines
 
-    def check_observation(
-        self, x_o: ArrayLike | Sequence[Any], names: Sequence[str] | None = None
-    ) -> list[str]:
+    def check_observation(self, x_o: ArrayLike | Sequence[Any], names: Sequence[str] | None = None) -> list[str]:
         """Say in one sentence each where an observation is unlike every simulation; nothing if all is well.
 
         A model can only be trusted where there were simulations. An observation slightly beyond the extreme
@@ -168,16 +166,8 @@ class XSpace(eqx.Module):
         return [f"row {r}: {line}" for r, row in enumerate(rows) for line in self._check_row(row, names)]
 
     def _check_row(self, row: np.ndarray, names: tuple[str, ...]) -> list[str]:
-        return [
-            line
-            for _, line in sorted(
-                {
-                    **self._off_the_linear_relations(row, names),
-                    **self._outside(row, names),
-                    **self._not_constant(row, names),
-                }.items()
-            )
-        ]
+        found = self._off_the_relations(row, names) | self._outside(row, names) | self._not_constant(row, names)
+        return [found[i] for i in sorted(found)]
 
     def _not_constant(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
         found = {}
@@ -189,7 +179,7 @@ class XSpace(eqx.Module):
 
     def _outside(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
         found = {}
-        z, z_low, z_high = (self._standardised_on_host(values) for values in (row, self.low, self.high))
+        z, z_low, z_high = self._standardised_table(np.stack([row, self.low, self.high]))
         beyond = np.maximum(z_low - z, z - z_high)
         for place, i in enumerate((*self.modelled, *self.redundant)):
             if beyond[place] > OUTSIDE:
@@ -200,25 +190,23 @@ class XSpace(eqx.Module):
                 )
         return found
 
-    def _off_the_linear_relations(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
+    def _off_the_relations(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
         found = {}
-        z = self._standardised_on_host(row)
-        predicted = np.asarray(self.weights) @ z[: self.dim] + np.asarray(self.offset)
-        expected = np.asarray(self.inverse(jnp.asarray(z[: self.dim])))
+        z = self._standardised_table(row[None])[0]
+        expected = np.asarray(self.weights) @ z[: self.dim] + np.asarray(self.offset)
         for place, i in enumerate(self.redundant):
-            if abs(z[self.dim + place] - predicted[place]) > UNLIKE * (1 + abs(predicted[place])):
+            if abs(z[self.dim + place] - expected[place]) > UNLIKE * (1 + abs(expected[place])):
+                value = self.inverse(jnp.asarray(z[: self.dim], self.low.dtype))[i]
                 found[i] = (
                     f"{names[i]} = {row[i]:.4g}, but in every simulation the other coordinates determine it, "
-                    f"and here they give {expected[i]:.4g}"
+                    f"and here they give {float(value):.4g}"
                 )
         return found
 
-    def _standardised_on_host(self, values) -> np.ndarray:
-        return np.asarray(self._standardised(jnp.asarray(values, self.low.dtype)))
-
-    def _standardised(self, x):
-        """Return z of all varying coordinates, modelled ones first."""
-        return self.standardiser.forward(x[np.array((*self.modelled, *self.redundant))])
+    def _standardised_table(self, rows: np.ndarray) -> np.ndarray:
+        """Return z of many rows on the host, modelled coordinates first."""
+        w = self.standardiser.marginals.forward_table(rows[:, np.array((*self.modelled, *self.redundant))])
+        return (w - np.asarray(self.standardiser.mean)) / np.asarray(self.standardiser.scale)
 
     def _names(self, names, word: str) -> tuple[str, ...]:
         if names is None:
@@ -242,9 +230,7 @@ def fit_x_space(x: ArrayLike) -> XSpace:
     x = _checked(x, "x")
     constant = np.ptp(x, axis=0) <= CONSTANT * np.max(np.abs(x), axis=0)
     if np.all(constant):
-        raise InputError(
-            f"expected simulations that differ; got {len(x)} equal rows; does the simulator use theta?"
-        )
+        raise InputError(f"expected simulations that differ; got {len(x)} equal rows; does the simulator use theta?")
     moving = np.flatnonzero(~constant)
     space, z = _fit(x[:, moving], gain=GAIN)
     kept, weights, offset = _redundancy(z)
@@ -317,10 +303,10 @@ def _redundancy(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         left = centred[:, j]
         for _ in range(2 if testable else 0):  # once is not orthogonal enough in floating point
             left = left - directions[:, : len(kept)] @ (directions[:, : len(kept)].T @ left)
-        length = np.linalg.norm(left)
-        if testable and length < REDUNDANT * np.linalg.norm(centred[:, j]):
+        length, size = np.linalg.norm(left), np.linalg.norm(centred[:, j])
+        if testable and length < REDUNDANT * size:
             continue
-        directions[:, len(kept)] = left / length
+        directions[:, len(kept)] = left / (length or 1.0)  # zero if it only varies in the rows left aside
         kept.append(j)
     dropped = np.setdiff1d(np.arange(dim), kept)
     weights = np.linalg.lstsq(centred[:, kept], centred[:, dropped], rcond=None)[0].T

@@ -142,9 +142,7 @@ def _read_description(file: Path) -> dict[str, Any]:
     if not isinstance(description, dict) or "tree" not in description:
         raise StoreError(f"{file} does not describe a model.")
     if description.get("format") != FORMAT:
-        raise StoreError(
-            f"{file} has format {description.get('format')}; this version reads format {FORMAT}."
-        )
+        raise StoreError(f"{file} has format {description.get('format')}; this version reads format {FORMAT}.")
     return description
 
 
@@ -218,9 +216,7 @@ def _build(node: Any, arrays: dict[str, np.ndarray]) -> Any:
                 raise Refusal(f"{name} cannot be made from a description")
             return cls.from_spec(spec)  # pyright: ignore[reportAttributeAccessIssue]  (checked one line above)
         case {"class": str(name), "fields": dict(fields)}:
-            return _build_module(
-                find_class(name), {key: _build(item, arrays) for key, item in fields.items()}
-            )
+            return _build_module(find_class(name), {key: _build(item, arrays) for key, item in fields.items()})
     raise Refusal(f"a part of it is not understood: {json.dumps(node)[:80]}")
 
 

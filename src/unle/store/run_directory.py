@@ -104,9 +104,7 @@ class RunDirectory:
         if not isinstance(content, dict) or not isinstance(content.get("settings"), dict):
             raise StoreError(f"{path / 'run.json'} is damaged: it has no settings.")
         if content.get("format") != FORMAT:
-            raise StoreError(
-                f"{path / 'run.json'} has format {content.get('format')}; this version reads {FORMAT}."
-            )
+            raise StoreError(f"{path / 'run.json'} has format {content.get('format')}; this version reads {FORMAT}.")
         return cls(path, content["settings"])
 
     def simulations(self) -> SimulationStore:
@@ -162,9 +160,7 @@ def _differences(was: Any, now: Any, name: str = ""):
     """Yield "name was ... and is now ..." for every leaf in which two settings differ."""
     if isinstance(was, dict) and isinstance(now, dict):
         for key in [*was, *(key for key in now if key not in was)]:
-            yield from _differences(
-                was.get(key, _ABSENT), now.get(key, _ABSENT), f"{name}.{key}" if name else key
-            )
+            yield from _differences(was.get(key, _ABSENT), now.get(key, _ABSENT), f"{name}.{key}" if name else key)
     elif was is _ABSENT:
         yield f"{name} was not set and is now {_short(now)}"
     elif now is _ABSENT:

@@ -196,9 +196,9 @@ class SimulationStore:
             round=np.array(rounds, dtype=np.int64),
             id=np.array(ids, dtype=np.int64),
             theta=np.array(theta, dtype=np.float64).reshape(len(rows), -1 if theta else 0),
-            x=np.array(
-                [v if v is not None and len(v) == width else nothing for v in x], dtype=np.float64
-            ).reshape(len(rows), width),
+            x=np.array([v if v is not None and len(v) == width else nothing for v in x], dtype=np.float64).reshape(
+                len(rows), width
+            ),
             valid=np.array(valid, dtype=bool),
             reasons=tuple(reasons),
             seconds=np.array(seconds, dtype=np.float64),

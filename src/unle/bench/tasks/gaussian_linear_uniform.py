@@ -2,8 +2,8 @@
 
     theta ~ U[-1, 1]^10,    x ~ N(theta, 0.1 I)      (0.1 is the variance).
 
-The noise (sd 0.32) is wide compared with the box, so every observation has coordinates at or beyond a wall.  The
-posterior is a product of normals N(x_i, 0.1) truncated to [-1, 1].
+The noise (sd 0.32) is wide compared with the box, so every observation has coordinates at or beyond a wall.
+The posterior is a product of normals N(x_i, 0.1) truncated to [-1, 1].
 """
 
 import numpy as np
@@ -24,20 +24,16 @@ def simulate_rows(theta: Float[np.ndarray, "n 10"], rng: np.random.Generator) ->
 
 def simulator(theta: Float[np.ndarray, " 10"], rng: np.random.Generator) -> Float[np.ndarray, " 10"]:
     """Simulate one x for one theta."""
-    return simulate_rows(theta, rng)
+    return simulate_rows(np.asarray(theta)[None], rng)[0]
 
 
-def log_likelihood_rows(
-    theta: Float[np.ndarray, "n 10"], x: Float[np.ndarray, " 10"]
-) -> Float[np.ndarray, " n"]:
+def log_likelihood_rows(theta: Float[np.ndarray, "n 10"], x: Float[np.ndarray, " 10"]) -> Float[np.ndarray, " n"]:
     """Return log N(x; theta, 0.1 I)."""
     squares = np.sum(((x - theta) / NOISE_SD) ** 2, axis=1)
     return -0.5 * squares - DIM * np.log(NOISE_SD * np.sqrt(2 * np.pi))
 
 
-def draw_posterior(
-    x_o: Float[np.ndarray, " 10"], n: int, rng: np.random.Generator
-) -> Float[np.ndarray, "n 10"]:
+def draw_posterior(x_o: Float[np.ndarray, " 10"], n: int, rng: np.random.Generator) -> Float[np.ndarray, "n 10"]:
     """Draw independent truncated normals by inverting their distribution functions."""
     return draw_inside(np.broadcast_to(x_o, (n, DIM)), NOISE_SD, rng, wall=1.0)
 

@@ -6,11 +6,11 @@ r"""Simple likelihood, complex posterior: four points of a plane, five parameter
 The signs of theta_3 and theta_4 do not matter: four equal modes.  Exact draws use three facts.
 
 * Given S the mean is conjugate: m ~ N(mean of the points, S / 4), cut to the box.
-* Without the box, integrating m out leaves |S|^(-3/2) exp(-tr(S^-1 A) / 2) with A the scatter of the points: a
-  density of three bounded variables, drawn from a fine grid and corrected by rejection.
+* Without the box, integrating m out leaves |S|^(-3/2) exp(-tr(S^-1 A) / 2) with A the scatter of the points:
+  a density of three bounded variables, drawn from a fine grid and corrected by rejection.
 * Signs are drawn last.
 
-The box enters as an importance weight: m_1 is drawn from its normal cut to [-3, 3], m_2 from its conditional cut
+The box enters as a weight: m_1 is drawn from its normal cut to [-3, 3], m_2 from its conditional cut
 likewise, and the probabilities of the two intervals weigh the draw.
 """
 
@@ -51,9 +51,7 @@ def simulator(theta: Float[np.ndarray, " 5"], rng: np.random.Generator) -> Float
     return simulate_rows(np.asarray(theta)[None], rng)[0]
 
 
-def log_likelihood_rows(
-    theta: Float[np.ndarray, "n 5"], x: Float[np.ndarray, " 8"]
-) -> Float[np.ndarray, " n"]:
+def log_likelihood_rows(theta: Float[np.ndarray, "n 5"], x: Float[np.ndarray, " 8"]) -> Float[np.ndarray, " n"]:
     """Return the sum over the points of log N(point; m, S)."""
     s_11, s_12, s_22 = (entry[:, None] for entry in _covariance(theta))
     right, up = x[0::2] - theta[:, 0:1], x[1::2] - theta[:, 1:2]
@@ -62,9 +60,7 @@ def log_likelihood_rows(
     return np.sum(-0.5 * squares - 0.5 * np.log(determinant) - np.log(2 * np.pi), axis=1)
 
 
-def draw_posterior(
-    x_o: Float[np.ndarray, " 8"], n: int, rng: np.random.Generator
-) -> Float[np.ndarray, "n 5"]:
+def draw_posterior(x_o: Float[np.ndarray, " 8"], n: int, rng: np.random.Generator) -> Float[np.ndarray, "n 5"]:
     """Draw exactly from the posterior: covariance from a grid, mean given covariance, then the signs."""
     points = x_o.reshape(N_POINTS, 2)
     centre = points.mean(axis=0)
@@ -78,7 +74,7 @@ def draw_posterior(
         theta[:, 0] = draw_inside(np.broadcast_to(centre[0], count), sd_1, rng, wall=WALL)
         mean_2, sd_2 = centre[1] + slope * (theta[:, 0] - centre[0]), np.sqrt(s_22 - slope * s_12)
         theta[:, 1] = draw_inside(mean_2, sd_2, rng, wall=WALL)
-        # The grid knows the box through the marginals of m; exact is marginal of m_1 times conditional of m_2.
+        # The grid knows the box through the marginals of m; exact is marginal of m_1, conditional of m_2.
         log_weight += log_inside(mean_2, sd_2, wall=WALL) - log_inside(centre[1], np.sqrt(s_22), wall=WALL)
         theta[:, 2:4] *= rng.choice([-1.0, 1.0], (count, 2))
         return theta, log_weight
@@ -89,9 +85,9 @@ def draw_posterior(
 class _Grid:
     """Piecewise constant proposal for (|theta_3|, |theta_4|, theta_5), on cells that follow the posterior.
 
-    The coordinates are log |theta_3|, log |theta_4 / theta_3| and theta_5: a strong correlation pins the ratio of the
-    two scales, and in these coordinates that ridge is aligned with an axis.  A coarse grid over everything possible
-    finds the region that holds the mass, twice more at finer resolution.
+    The coordinates are log |theta_3|, log |theta_4 / theta_3| and theta_5: a strong correlation pins the
+    ratio of the two scales, and in these coordinates that ridge is aligned with an axis.  A coarse grid over
+    everything possible finds the region that holds the mass; two finer ones resolve it.
 
     Args:
         centre: mean of the points, (2,).
@@ -119,7 +115,7 @@ class _Grid:
         self._cumulative = np.cumsum(mass)
 
     def _log_density(self, log_1: np.ndarray, log_ratio: np.ndarray, theta_5: np.ndarray) -> np.ndarray:
-        """Return the log density of the three coordinates with m integrated out, walls of theta_3, theta_4 apart."""
+        """Return the log density of the three coordinates, m integrated out, ignoring the wall of theta_4."""
         log_2 = log_1 + log_ratio
         s_1, s_2, rho = np.exp(2 * log_1), np.exp(2 * log_2), np.tanh(theta_5)
         s_11, s_12, s_22 = s_1**2 + RIDGE, rho * s_1 * s_2, s_2**2 + RIDGE
@@ -147,7 +143,7 @@ class _Grid:
 
 TASK = Task(
     name="slcp",
-    description="five parameters of a plane's normal law from four points; the posterior has four equal modes",
+    description="five parameters of a normal law from four points of the plane; four equal modes",
     prior=Prior.uniform(np.full(5, -WALL), np.full(5, WALL)),
     names_x=tuple(f"{axis}_{i}" for i in range(1, N_POINTS + 1) for axis in ("x", "y")),
     simulator=simulator,

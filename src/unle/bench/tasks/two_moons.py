@@ -3,9 +3,10 @@ r"""Two moons: a posterior of two thin crescents.
     a ~ U(-pi/2, pi/2),   r ~ N(0.1, 0.01^2),   p = (r cos a + 0.25, r sin a),
     x = p + (-|theta_1 + theta_2|, -theta_1 + theta_2) / sqrt(2),      theta ~ U[-1, 1]^2.
 
-With z_0 = (theta_1 + theta_2) / sqrt(2) and z_1 = (theta_2 - theta_1) / sqrt(2), the data fix p_1 = x_1 + |z_0| and
-p_2 = x_2 - z_1.  The map from theta to p has unit Jacobian, so the posterior is drawn exactly: draw p, solve for
-(|z_0|, z_1), give z_0 a random sign, and reject what falls outside the box or needs |z_0| < 0.
+With z_0 = (theta_1 + theta_2) / sqrt(2) and z_1 = (theta_2 - theta_1) / sqrt(2), the data fix
+p_1 = x_1 + |z_0| and p_2 = x_2 - z_1.  The map from theta to p has unit Jacobian, so the posterior is drawn
+exactly: draw p, solve for (|z_0|, z_1), give z_0 a random sign, and reject what falls outside the box or
+needs |z_0| < 0.
 """
 
 import numpy as np
@@ -41,10 +42,8 @@ def simulator(theta: Float[np.ndarray, " 2"], rng: np.random.Generator) -> Float
     return simulate_rows(np.asarray(theta)[None], rng)[0]
 
 
-def log_likelihood_rows(
-    theta: Float[np.ndarray, "n 2"], x: Float[np.ndarray, " 2"]
-) -> Float[np.ndarray, " n"]:
-    """Return log p(x | theta): p is uniform in angle and normal in radius, so its density is N(r) / (pi r)."""
+def log_likelihood_rows(theta: Float[np.ndarray, "n 2"], x: Float[np.ndarray, " 2"]) -> Float[np.ndarray, " n"]:
+    """Return log p(x | theta) = log N(r; 0.1, 0.01^2) - log(pi r): uniform angle, normal radius r of p."""
     z_0, z_1 = _turned(theta)
     right, up = x[0] + np.abs(z_0) - CENTRE, x[1] - z_1
     radius = np.hypot(right, up)
@@ -53,9 +52,7 @@ def log_likelihood_rows(
         return np.where(right > 0, log_radial - np.log(np.pi * radius), -np.inf)
 
 
-def draw_posterior(
-    x_o: Float[np.ndarray, " 2"], n: int, rng: np.random.Generator
-) -> Float[np.ndarray, "n 2"]:
+def draw_posterior(x_o: Float[np.ndarray, " 2"], n: int, rng: np.random.Generator) -> Float[np.ndarray, "n 2"]:
     """Draw exactly from the posterior by inverting the simulator."""
 
     def propose(count: int) -> tuple[Float[np.ndarray, "count 2"], Float[np.ndarray, " count"]]:
@@ -72,7 +69,7 @@ def draw_posterior(
 TASK = Task(
     name="two_moons",
     description="two parameters, two data; the posterior is a pair of thin crescents",
-    prior=Prior.uniform([-1.0, -1.0], [1.0, 1.0]),
+    prior=Prior.uniform(-np.ones(2), np.ones(2)),
     names_x=("x_1", "x_2"),
     simulator=simulator,
     simulate_rows=simulate_rows,

@@ -1,0 +1,57 @@
+"""Simulation-based inference with energy-based likelihoods.
+
+>>> import unle
+>>> prior = unle.Prior.uniform(low=[-1, -1], high=[1, 1], names=["a", "b"])
+>>> prior.dim
+2
+
+`unle.simulate` runs a simulator on prior draws, `unle.AUNLE(prior).fit(simulations)` returns a posterior, and
+`posterior.sample(x_o, n)` draws from it.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Names are imported when first used: a simulator's worker process must not pay for JAX, nor an import for plotting.
+_HOMES = {
+    "AUNLE": "unle.methods",
+    "BaseParticles": "unle.train",
+    "Chains": "unle.posterior",
+    "Draws": "unle.posterior",
+    "FitError": "unle.errors",
+    "FixedBase": "unle.train",
+    "GaussianTraining": "unle.train",
+    "Hmc": "unle.samplers",
+    "InputError": "unle.errors",
+    "Mala": "unle.samplers",
+    "Nuts": "unle.samplers",
+    "PersistentChains": "unle.train",
+    "Posterior": "unle.posterior",
+    "Prior": "unle.space",
+    "RandomWalk": "unle.samplers",
+    "Simulations": "unle.simulate",
+    "StoreError": "unle.errors",
+    "TemperedSmc": "unle.posterior",
+    "TiltedTraining": "unle.train",
+    "UnleError": "unle.errors",
+    "UnleWarning": "unle.errors",
+    "WarmSmc": "unle.train",
+    "batched": "unle.simulate",
+    "c2st": "unle.diagnose",
+    "simulate": "unle.simulate",
+    "task": "unle.bench",
+}
+
+__all__ = sorted([*_HOMES, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'unle' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

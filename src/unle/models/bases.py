@@ -1,0 +1,179 @@
+r"""Base densities q0(w | t): what an energy tilts.
+
+t and w stand for theta and x in the standardised coordinates of the training data.  A tilted model is
+
+    q(w | t) \propto q0(w | t) exp(-E(t, w)),
+
+so the base decides three things: where the model has mass when the energy says nothing, in which coordinates chains
+move (`whiten` and `unwhiten`), and what the energy sees of w (`features`).  A base that is already close leaves the
+energy little to learn.
+"""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.models.mlp import Mlp
+
+LOG_2PI = 1.8378770664093453
+MAX_LOG_SCALE = 9.0  # a conditional standard deviation may shrink or grow by e^9 against the linear fit
+
+
+class AbstractBase(eqx.Module):
+    """A normalised density of w given t, with coordinates v in which it is simple.
+
+    To make one, define these methods; all take single points.
+    """
+
+    @abc.abstractmethod
+    def whiten(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " data"]:
+        """Return the coordinates v of w, given t."""
+
+    @abc.abstractmethod
+    def unwhiten(self, t: Float[Array, " dim"], v: Float[Array, " data"]) -> Float[Array, " data"]:
+        """Return w at the coordinates v, given t."""
+
+    @abc.abstractmethod
+    def log_density(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, ""]:
+        """Return log q0(w | t)."""
+
+    @abc.abstractmethod
+    def log_density_whitened(self, v: Float[Array, " data"]) -> Float[Array, ""]:
+        """Return the log-density of v, which must not depend on t."""
+
+    @abc.abstractmethod
+    def draws_whitened(self, key: PRNGKeyArray, n: int) -> Float[Array, "n data"]:
+        """Draw n of v, so that each `unwhiten(t, v)` is a draw of q0(. | t)."""
+
+    @abc.abstractmethod
+    def features(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " data"]:
+        """Return r, what an energy sees of w next to t."""
+
+    @abc.abstractmethod
+    def features_whitened(self, t: Float[Array, " dim"], v: Float[Array, " data"]) -> Float[Array, " data"]:
+        """Return r at the coordinates v, without the detour over w."""
+
+
+class FixedMeasure(AbstractBase):
+    r"""The wide Gaussian N(0, s^2 I) on standardised data, whatever theta is.
+
+    With it the energy has to learn everything, as in the original AUNLE; the measure only makes exp(-E) integrable.
+
+    Args:
+        centre: zeros, of the length of w.
+        scale: the standard deviation s.
+    """
+
+    centre: Float[Array, " data"]
+    scale: Float[Array, ""]
+
+    def whiten(self, t, w):
+        """Return w itself: standardised data need no other coordinates."""
+        return w
+
+    def unwhiten(self, t, v):
+        """Return v itself."""
+        return v
+
+    def log_density(self, t, w):
+        """Return log N(w; 0, s^2 I)."""
+        return self.log_density_whitened(w)
+
+    def log_density_whitened(self, v):
+        """Return log N(v; 0, s^2 I)."""
+        return -0.5 * jnp.sum(jnp.square(v / self.scale)) - v.shape[0] * (0.5 * LOG_2PI + jnp.log(self.scale))
+
+    def draws_whitened(self, key, n):
+        """Draw from N(0, s^2 I)."""
+        return self.centre + self.scale * _normals(key, n, self.centre.shape[0])
+
+    def features(self, t, w):
+        """Return w."""
+        return w
+
+    def features_whitened(self, t, v):
+        """Return v, which is w."""
+        return v
+
+
+class ConditionalGaussian(AbstractBase):
+    r"""A Gaussian whose mean and covariance depend on theta, around a linear fit.
+
+    The linear part (fitted in closed form, with a shrunken covariance) gives residuals of unit covariance,
+
+        r = P (w - b - A' t),
+
+    and a network of t adds a mean m(t) and a lower-triangular precision factor T(t) with positive diagonal:
+
+        v = T(t) (r - m(t)) ~ N(0, I).
+
+    A network that outputs zero leaves the linear-Gaussian model, the first rung of the ladder.  Writing the factor of
+    the *precision* makes the density, evaluated most often, free of triangular solves.
+
+    Args:
+        intercept: b, shape (k,).
+        slope: A, shape (d, k).
+        whitener: P, lower triangular, shape (k, k).
+        net: network of t with 2 k + k (k - 1) / 2 outputs: m, log diag T, and T below the diagonal by rows.
+    """
+
+    intercept: Float[Array, " data"]
+    slope: Float[Array, "dim data"]
+    whitener: Float[Array, "data data"]
+    net: Mlp
+
+    @staticmethod
+    def outputs(dim_data: int) -> int:
+        """Return how many numbers the network must give for data of length k."""
+        return 2 * dim_data + dim_data * (dim_data - 1) // 2
+
+    def features(self, t, w):
+        """Return the residual r of the linear fit."""
+        return self.whitener @ (w - self.intercept - t @ self.slope)
+
+    def whiten(self, t, w):
+        """Return v = T(t) (r - m(t))."""
+        mean, _, factor = self._heads(t)
+        return factor @ (self.features(t, w) - mean)
+
+    def unwhiten(self, t, v):
+        """Solve v = T(t) (r - m(t)) for w."""
+        r = self.features_whitened(t, v)
+        return self.intercept + t @ self.slope + solve_triangular(self.whitener, r, lower=True)
+
+    def features_whitened(self, t, v):
+        """Solve v = T(t) (r - m(t)) for r."""
+        mean, _, factor = self._heads(t)
+        return mean + solve_triangular(factor, v, lower=True)
+
+    def log_density(self, t, w):
+        """Return log N(v; 0, I) + log det T(t) + log det P."""
+        mean, log_diagonal, factor = self._heads(t)
+        v = factor @ (self.features(t, w) - mean)
+        log_det = jnp.sum(log_diagonal) + jnp.sum(jnp.log(jnp.diagonal(self.whitener)))
+        return self.log_density_whitened(v) + log_det
+
+    def log_density_whitened(self, v):
+        """Return log N(v; 0, I)."""
+        return -0.5 * jnp.sum(jnp.square(v)) - 0.5 * v.shape[0] * LOG_2PI
+
+    def draws_whitened(self, key, n):
+        """Draw from N(0, I)."""
+        return _normals(key, n, self.intercept.shape[0])
+
+    def _heads(self, t):
+        k = self.intercept.shape[0]
+        out = self.net(t)
+        # Smooth saturation: a hard clip would stop the gradient of a scale that ran away.
+        log_diagonal = MAX_LOG_SCALE * jnp.tanh(out[k : 2 * k] / MAX_LOG_SCALE)
+        below = jnp.zeros((k, k), out.dtype).at[jnp.tril_indices(k, -1)].set(out[2 * k :])
+        return out[:k], log_diagonal, below + jnp.diag(jnp.exp(log_diagonal))
+
+
+def _normals(key: PRNGKeyArray, n: int, k: int) -> Float[Array, "n k"]:
+    # Drawn flat: XLA takes seconds to compile a generator for an array whose last axis is short.
+    return jr.normal(key, (n * k,)).reshape(n, k)

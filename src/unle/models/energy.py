@@ -1,0 +1,63 @@
+"""Energies E(t, r): the learned part of an unnormalised likelihood, low where data are likely."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.models.mlp import Mlp
+
+
+class AbstractEnergy(eqx.Module):
+    """A scalar function of t and of the base's features r of w."""
+
+    @abc.abstractmethod
+    def __call__(self, t: Float[Array, " dim"], r: Float[Array, " data"]) -> Float[Array, ""]:
+        """Return E(t, r)."""
+
+
+class MlpEnergy(AbstractEnergy):
+    r"""A network f on (t, r), optionally bounded.
+
+        E(t, r) = c tanh(f(t, r) / c)
+
+    The bound c keeps a residual energy from digging a hole that no chain ever visits: log q and log q0 differ by at
+    most c everywhere, so training cannot run away.  Without a bound E = f, as in the original AUNLE.
+
+    Args:
+        net: network with one output.
+        bound: c, in nats; None for an unbounded energy.
+    """
+
+    net: Mlp
+    bound: float | None = eqx.field(static=True)
+
+    @classmethod
+    def initial(
+        cls,
+        key: PRNGKeyArray,
+        dim_theta: int,
+        dim_data: int,
+        *,
+        width: int,
+        depth: int,
+        bound: float | None,
+    ) -> "MlpEnergy":
+        """Return a new, nearly constant energy that does not depend on t yet: its weights on t are zero."""
+        net = Mlp(key, dim_theta + dim_data, 1, width=width, depth=depth, output_scale=0.1)
+        blind = net.weights[0].at[:dim_theta].set(0.0)
+        return cls(eqx.tree_at(lambda n: n.weights[0], net, blind), bound)
+
+    def __call__(self, t, r):
+        """Return E(t, r)."""
+        value = self.net(jnp.concatenate([t, r]))[0]
+        return value if self.bound is None else self.bound * jnp.tanh(value / self.bound)
+
+
+class NoEnergy(AbstractEnergy):
+    """E = 0: the base alone."""
+
+    def __call__(self, t, r):
+        """Return 0."""
+        return jnp.zeros((), t.dtype)

@@ -1,0 +1,50 @@
+"""The one network of the library: a multi-layer perceptron with smooth activations."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+
+class Mlp(eqx.Module):
+    """Map a vector through `depth` hidden layers of swish units.
+
+    Hidden weights start as N(0, 1 / inputs), biases at zero, so that a standardised input keeps its scale from layer
+    to layer; the last layer starts `output_scale` times smaller, which makes a new network nearly zero.
+
+    Args:
+        key: random key of the initial weights.
+        inputs: length of the input vector.
+        outputs: length of the output vector.
+        width: units per hidden layer.
+        depth: number of hidden layers.
+        output_scale: factor on the initial weights of the last layer; 0 starts at exactly zero.
+    """
+
+    weights: tuple[Float[Array, "inputs outputs"], ...]
+    biases: tuple[Float[Array, " outputs"], ...]
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        inputs: int,
+        outputs: int,
+        *,
+        width: int,
+        depth: int,
+        output_scale: float = 1.0,
+    ):
+        sizes = [inputs, *([width] * depth), outputs]
+        keys = jr.split(key, depth + 1)
+        scales = [1.0] * depth + [output_scale]
+        layers = zip(keys, sizes[:-1], sizes[1:], scales, strict=True)
+        self.weights = tuple(scale * jr.normal(k, (a, b)) / jnp.sqrt(a) for k, a, b, scale in layers)
+        self.biases = tuple(jnp.zeros(size) for size in sizes[1:])
+
+    def __call__(self, v: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        """Return the output for one input vector."""
+        *hidden, (weights, bias) = zip(self.weights, self.biases, strict=True)
+        for w, b in hidden:
+            v = jax.nn.swish(v @ w + b)
+        return v @ weights + bias

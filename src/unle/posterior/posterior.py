@@ -1,0 +1,226 @@
+r"""The posterior: prior times likelihood, for any observation.
+
+    log p(theta | x_o) = log p(theta) + sum_rows log q(x_row | theta) + const
+
+The likelihood is fitted once; a new observation only changes an argument of compiled functions.
+"""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.scipy.optimize import minimize
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.errors import InputError, UnleWarning
+from unle.models import TractableLikelihood
+from unle.posterior.draws import Draws
+from unle.posterior.strategies import AbstractStrategy, Sampled, TemperedSmc
+from unle.space import Prior
+from unle.store.modules import load_module, save_module
+
+SIDE_BY_SIDE = 32  # observations sampled at once on an accelerator
+MAP_STARTS = 16  # best draws from which the search for the mode begins
+
+
+class Posterior(eqx.Module):
+    """A fitted posterior, amortised over observations.
+
+    Args:
+        prior: the prior of theta.
+        likelihood: a likelihood known up to a constant that does not depend on theta.
+        strategy: how to draw; tempered SMC by default.
+    """
+
+    prior: Prior
+    likelihood: TractableLikelihood
+    strategy: AbstractStrategy = TemperedSmc()
+
+    def sample(self, x_o: Any, n: int = 10_000, *, seed: int = 0, strategy: AbstractStrategy | None = None) -> Draws:
+        """Draw from the posterior given one observation.
+
+        Args:
+            x_o: the observation: one data vector, or several i.i.d. rows of them, which multiply the likelihood.
+            n: number of draws.
+            seed: fixes the draws.
+            strategy: another way to draw than the posterior's own, such as `Chains(Nuts())`.
+
+        Returns:
+            `Draws`, n of them (rounded up to whole chains).
+        """
+        return self.sample_many([x_o], n, seed=seed, strategy=strategy)[0]
+
+    def sample_many(
+        self,
+        observations: Sequence[Any],
+        n: int = 10_000,
+        *,
+        seed: int = 0,
+        strategy: AbstractStrategy | None = None,
+    ) -> list[Draws]:
+        """Draw from the posteriors of many observations in one compiled call.
+
+        Args:
+            observations: each as in `sample`, all with the same number of rows.
+            n: number of draws for each.
+            seed: fixes the draws.
+            strategy: as in `sample`.
+        """
+        if n < 1:
+            raise InputError(f"expected a positive number of draws; got {n}; try n=10_000.")
+        strategy = self.strategy if strategy is None else strategy
+        rows = [self._checked(x_o) for x_o in observations]
+        if len({len(row) for row in rows}) > 1:
+            raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
+        keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(jnp.arange(len(rows)))
+        result = _sample(self.prior, self.likelihood, strategy, keys, jnp.asarray(np.stack(rows), jnp.float32), n)
+        draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, _unstack(result), strict=True)]
+        for one in draws:
+            if not np.isfinite(one.values).all():
+                raise InputError(
+                    "the posterior could not be sampled: the likelihood of x_o is not finite anywhere in the prior; "
+                    "check that x_o has the units of the simulations."
+                )
+        return draws
+
+    def log_prob(self, theta: Any, x_o: Any) -> Float[Array, "*n"]:
+        """Return the unnormalised log posterior at theta, shape (d,) or (n, d); -inf outside the prior's support."""
+        theta = jnp.asarray(theta, jnp.float32)
+        if theta.ndim not in (1, 2) or theta.shape[-1] != self.prior.dim:
+            raise InputError(
+                f"expected theta of shape ({self.prior.dim},) or (n, {self.prior.dim}); got {theta.shape}."
+            )
+        rows = jnp.asarray(self._checked(x_o), jnp.float32)
+        values = _log_prob(self.prior, self.likelihood, jnp.atleast_2d(theta), rows)
+        return values.reshape(theta.shape[:-1])
+
+    def map(self, x_o: Any, *, seed: int = 0) -> Float[np.ndarray, " dim"]:
+        """Return the theta of highest posterior density in the prior's own coordinates.
+
+        The search starts at the best of a thousand posterior draws and climbs by BFGS.
+        """
+        draws = np.asarray(self.sample(x_o, 1000, seed=seed), np.float32)
+        heights = np.asarray(self.log_prob(draws, x_o))
+        starts = jnp.asarray(draws[np.argsort(-heights)[:MAP_STARTS]])
+        rows = jnp.asarray(self._checked(x_o, warn=False), jnp.float32)
+        theta, height = _climb(self.prior, self.likelihood, starts, rows)
+        best = int(np.argmax(np.asarray(height)))
+        return np.asarray(theta[best]) if height[best] >= heights.max() else draws[int(np.argmax(heights))]
+
+    def save(self, path: str | Path, *, note: dict | None = None) -> None:
+        """Write prior and likelihood to `path`.json and `path`.npz; nothing is pickled."""
+        save_module(Path(path), self, note=note)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Posterior":
+        """Read what `save` wrote."""
+        loaded = load_module(Path(path))
+        if not isinstance(loaded, cls):
+            raise InputError(f"expected a saved posterior at {path}; got a {type(loaded).__name__}.")
+        return loaded
+
+    def _checked(self, x_o: Any, *, warn: bool = True) -> Float[np.ndarray, "rows dim_x"]:
+        """Return x_o as rows, with a clear error or warning where it cannot be or may not be meant."""
+        x_space = getattr(self.likelihood, "x_space", None)
+        try:
+            rows = np.asarray(x_o, dtype=float)
+        except (TypeError, ValueError):
+            raise InputError(f"expected x_o as an array of numbers; got {type(x_o).__name__}.") from None
+        rows = rows[None] if rows.ndim == 1 else rows
+        if rows.ndim != 2 or rows.shape[0] < 1:
+            raise InputError(f"expected x_o as one data vector or rows of them; got shape {np.shape(x_o)}.")
+        if x_space is not None and rows.shape[1] != x_space.dim_x:
+            raise InputError(
+                f"expected x_o of length {x_space.dim_x}, as the simulations; got {rows.shape[1]}; "
+                "try the same summary statistics in the same order."
+            )
+        if not np.isfinite(rows).all():
+            bad = np.flatnonzero(~np.isfinite(rows).all(axis=0)).tolist()
+            raise InputError(f"expected a finite x_o; got NaN or inf in coordinates {bad}; try leaving them out of x.")
+        if warn and x_space is not None:
+            for row in rows[:20]:
+                for message in x_space.check_observation(row):
+                    warnings.warn(message, UnleWarning, stacklevel=4)
+        return rows
+
+
+def _log_likelihood(likelihood: TractableLikelihood, theta, prepared) -> Float[Array, ""]:
+    return jnp.sum(jax.vmap(lambda w: likelihood.log_likelihood(theta, w))(prepared))
+
+
+@eqx.filter_jit
+def _sample(
+    prior: Prior,
+    likelihood: TractableLikelihood,
+    strategy: AbstractStrategy,
+    keys: PRNGKeyArray,
+    rows: Float[Array, "observation rows dim_x"],
+    n: int,
+) -> Sampled:
+    def one(key, rows):
+        key_prior, key_run = jr.split(key)
+        prepared = jax.vmap(likelihood.prepare)(rows)
+        keys = jr.split(key_prior, strategy.prior_draws_needed(n))
+        starts = jax.vmap(lambda k: prior.unconstrain(prior.draw(k)))(keys)
+        sampled = strategy(
+            key_run,
+            starts,
+            prior.log_density_unconstrained,
+            lambda u: _log_likelihood(likelihood, prior.constrain(u), prepared),
+            n,
+        )
+        return sampled._replace(draws=jax.vmap(jax.vmap(prior.constrain))(sampled.draws))
+
+    # A CPU gains nothing from running observations side by side, and would wait for the slowest.
+    side_by_side = 1 if jax.default_backend() == "cpu" else SIDE_BY_SIDE
+    return jax.lax.map(lambda pair: one(*pair), (keys, rows), batch_size=min(side_by_side, rows.shape[0]))
+
+
+@eqx.filter_jit
+def _log_prob(prior: Prior, likelihood: TractableLikelihood, thetas, rows) -> Float[Array, " n"]:
+    prepared = jax.vmap(likelihood.prepare)(rows)
+
+    def one(theta):
+        inside = prior.log_density(theta)
+        return jnp.where(jnp.isfinite(inside), inside + _log_likelihood(likelihood, theta, prepared), -jnp.inf)
+
+    return jax.vmap(one)(thetas)
+
+
+@eqx.filter_jit
+def _climb(prior: Prior, likelihood: TractableLikelihood, starts, rows):
+    prepared = jax.vmap(likelihood.prepare)(rows)
+
+    def depth(u):
+        theta = prior.constrain(u)
+        return -prior.log_density(theta) - _log_likelihood(likelihood, theta, prepared)
+
+    def one(theta):
+        end = minimize(depth, prior.unconstrain(theta), method="BFGS", options={"maxiter": 200})
+        return prior.constrain(end.x), -end.fun
+
+    return jax.vmap(one)(starts)
+
+
+def _unstack(result: Sampled) -> list[Sampled]:
+    host = jax.tree.map(np.asarray, result)
+    return [jax.tree.map(lambda leaf: leaf[i], host) for i in range(host.draws.shape[0])]
+
+
+def _as_draws(names: tuple[str, ...], rows: np.ndarray, seed: int, sampled: Sampled) -> Draws:
+    info: dict[str, Any] = {"acceptance": float(sampled.acceptance)}
+    evidence = float("nan")
+    if sampled.path is not None:
+        used = np.isfinite(np.asarray(sampled.path.temperature))
+        info["temperatures"] = [np.asarray(t)[u].tolist() for t, u in zip(sampled.path.temperature, used, strict=True)]
+        info["ess"] = [np.asarray(e)[u].tolist() for e, u in zip(sampled.path.ess, used, strict=True)]
+        values = np.asarray(sampled.log_evidence, float)
+        info["log_evidence_by_chain"] = values.tolist()
+        evidence = float(np.logaddexp.reduce(values) - np.log(len(values)))
+    return Draws(np.asarray(sampled.draws), names, rows, seed, evidence, info)

@@ -1,0 +1,195 @@
+r"""Ways to draw from a posterior whose likelihood is known up to a constant.
+
+A strategy sees two functions of one point u in the prior's unconstrained coordinates, log p(u) and log q(x_o | u), and
+returns draws with axes (chain, draw, dim).  `TemperedSmc`, the default, is global: it gets the weights of separate
+modes right.  `Chains` runs any Markov kernel from prior draws and is local: fine for one mode, wrong for several.
+"""
+
+import abc
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.errors import InputError
+from unle.samplers import (
+    AbstractKernel,
+    Nuts,
+    SharedStepSize,
+    Sweep,
+    TemperedPath,
+    fit_whitening,
+    run_chains,
+    tempered_smc,
+)
+from unle.samplers.kernels import LogDensity
+
+
+class Sampled(NamedTuple):
+    """What a strategy returns.
+
+    Attributes:
+        draws: in unconstrained coordinates.
+        acceptance: mean acceptance probability of the last moves.
+        log_evidence: log of the integral of prior times likelihood, one estimate per chain; NaN if unknown.
+        path: the tempering path of each chain, or None.
+    """
+
+    draws: Float[Array, "chain draw dim"]
+    acceptance: Float[Array, ""]
+    log_evidence: Float[Array, " chain"]
+    path: TemperedPath | None
+
+
+class AbstractStrategy(eqx.Module):
+    """How draws are made."""
+
+    @abc.abstractmethod
+    def __call__(
+        self,
+        key: PRNGKeyArray,
+        prior_draws: Float[Array, "n dim"],
+        log_prior: LogDensity,
+        log_likelihood: LogDensity,
+        n: int,
+    ) -> Sampled:
+        """Make at least n draws.  Called inside `jax.jit`.
+
+        Args:
+            key: randomness of the sampler.
+            prior_draws: `self.prior_draws_needed(n)` independent draws of the prior.
+            log_prior: log-density of the prior at one u.
+            log_likelihood: log-likelihood of the observation at one u.
+            n: number of draws asked for.
+        """
+
+    @abc.abstractmethod
+    def prior_draws_needed(self, n: int) -> int:
+        """Return how many prior draws a call for n draws starts from."""
+
+
+class TemperedSmc(AbstractStrategy):
+    """Sequential Monte Carlo from the prior to the posterior, on several independent islands.
+
+    Each island is a whole run with its own particles; islands are what `chain` means in the draws, so R-hat compares
+    runs that share nothing: it is high when they disagree on a mode's weight.
+
+    Args:
+        islands: independent runs.
+        particles: particles over all islands together, at least (a quarter of the draws asked for, if more).
+        sweep: moves at each temperature and between kept draws.
+        ess_target: effective sample size, as a share, to which each temperature comes down.
+        settle: sweeps at the posterior before the first draw is kept.
+    """
+
+    islands: int = eqx.field(static=True, default=4)
+    particles: int = eqx.field(static=True, default=2000)
+    sweep: Sweep = Sweep()
+    ess_target: float = eqx.field(static=True, default=0.6)
+    settle: int = eqx.field(static=True, default=2)
+
+    def __check_init__(self):
+        if self.islands < 1 or self.particles < 100 * self.islands:
+            raise InputError(
+                f"expected at least one island of 100 particles; got {self.particles} particles on "
+                f"{self.islands} islands; try particles={max(2000, 500 * self.islands)}."
+            )
+
+    def prior_draws_needed(self, n):
+        """Return the number of particles."""
+        return self.islands * self._per_island(n)
+
+    def _per_island(self, n: int) -> int:
+        return -(-max(self.particles, n // 4) // self.islands)
+
+    def __call__(self, key, prior_draws, log_prior, log_likelihood, n):
+        """Run the islands side by side."""
+        per_island = self._per_island(n)
+        keep = -(-n // (self.islands * per_island))
+
+        def one_island(key, start):
+            return tempered_smc(
+                key,
+                start,
+                log_prior,
+                log_likelihood,
+                sweep=self.sweep,
+                ess_target=self.ess_target,
+                settle=self.settle,
+                keep=keep,
+            )
+
+        starts = prior_draws.reshape(self.islands, per_island, -1)
+        run = jax.vmap(one_island)(jr.split(key, self.islands), starts)
+        # (island, particle, kept, dim): a particle's kept draws stay neighbours, so that their correlation shows.
+        draws = run.draws.reshape(self.islands, per_island * keep, -1)
+        last = jnp.maximum(run.n_temperatures - 1, 0)
+        acceptance = jax.vmap(lambda path, i: path[i])(run.path.walk_acceptance, last)
+        return Sampled(draws, jnp.mean(acceptance), run.log_evidence, run.path)
+
+
+class Chains(AbstractStrategy):
+    """Markov chains from prior draws, warmed up in coordinates whitened by the chains themselves.
+
+    Args:
+        kernel: any kernel of `unle.samplers`: `Nuts()`, `Hmc()`, `Mala()`, `RandomWalk()`.
+        chains: number of chains.
+        warm_up: steps of each of the two warm-up phases; the step size is frozen afterwards.
+        thin: steps between kept draws.
+    """
+
+    kernel: AbstractKernel = Nuts()
+    chains: int = eqx.field(static=True, default=20)
+    warm_up: int = eqx.field(static=True, default=200)
+    thin: int = eqx.field(static=True, default=1)
+
+    def __check_init__(self):
+        if self.chains < 2 or self.warm_up < 1 or self.thin < 1:
+            raise InputError(
+                f"expected chains >= 2, warm_up >= 1 and thin >= 1; got {self.chains}, {self.warm_up} and "
+                f"{self.thin}; try Chains()."
+            )
+
+    def prior_draws_needed(self, n):
+        """Return 50 candidates per chain."""
+        return 50 * self.chains
+
+    def __call__(self, key, prior_draws, log_prior, log_likelihood, n):
+        """Start at the likeliest of 50 prior draws each, warm up twice, then draw."""
+        key_first, key_second, key_draw = jr.split(key, 3)
+        candidates = prior_draws.reshape(self.chains, 50, -1)
+        heights = jax.vmap(jax.vmap(log_likelihood))(candidates)
+        best = jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights), axis=1)
+        starts = candidates[jnp.arange(self.chains), best]
+
+        def run(key, positions, whitening, step_state, **options):
+            density = lambda z: log_prior(whitening.colour(z)) + log_likelihood(whitening.colour(z))  # noqa: E731
+            run = run_chains(
+                key,
+                jax.vmap(whitening.whiten)(positions),
+                density,
+                kernel=self.kernel,
+                step_size=SharedStepSize(),
+                step_state=step_state,
+                **options,
+            )
+            return run, jax.vmap(whitening.colour)
+
+        first, colour = run(key_first, starts, fit_whitening(prior_draws), None, steps=self.warm_up)
+        positions = colour(first.positions)
+        whitening = fit_whitening(positions)
+        second, colour = run(key_second, positions, whitening, None, steps=self.warm_up)
+        keep = -(-n // self.chains)
+        last, colour = run(
+            key_draw,
+            colour(second.positions),
+            whitening,
+            second.step_state,
+            steps=keep * self.thin,
+            keep=keep,
+            adapt=False,
+        )
+        return Sampled(jax.vmap(colour)(last.draws), last.acceptance, jnp.full(self.chains, jnp.nan), None)

@@ -1,0 +1,123 @@
+"""Many chains, many steps, one compiled loop.
+
+`run_chains` moves N chains for T steps inside one `lax.scan`, adapting the step size as it goes. It returns
+the last positions, which the next call can start from, and on request a thinned record of the way.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.errors import InputError
+from unle.samplers.kernels import AbstractKernel, KernelState, Mala
+from unle.samplers.step_size import AbstractStepSize, SharedStepSize, StepSizeState
+
+
+class ChainRun(NamedTuple):
+    """Where the chains are after a run.
+
+    Attributes:
+        positions: the last position of each chain.
+        step_state: the step-size controller's state, to be handed to the next run.
+        acceptance: acceptance probability, averaged over chains and steps.
+        moved: for each chain, the share of steps in which it moved; 0 is a stuck chain.
+        draws: the kept draws, (chain, draw, dim), or None if none were asked for.
+    """
+
+    positions: Float[Array, "chain dim"]
+    step_state: StepSizeState
+    acceptance: Float[Array, ""]
+    moved: Float[Array, " chain"]
+    draws: Float[Array, "chain draw dim"] | None
+
+
+def run_chains(
+    key: PRNGKeyArray,
+    positions: Float[Array, "chain dim"],
+    log_density: Callable[..., Float[Array, ""]],
+    *,
+    steps: int,
+    kernel: AbstractKernel | None = None,
+    step_size: AbstractStepSize | None = None,
+    step_state: StepSizeState | None = None,
+    conditions: Any = None,
+    keep: int = 0,
+    adapt: bool = True,
+) -> ChainRun:
+    """Move every chain `steps` times.
+
+    The density is evaluated anew at the starting positions, so that chains may be carried over from a density
+    that has changed since. Meant to be called inside `jax.jit`.
+
+    Args:
+        key: randomness of the run.
+        positions: where each chain starts.
+        log_density: log p of one point, up to a constant; with `conditions`, `log_density(x, condition)`.
+        steps: how often each chain moves.
+        kernel: how a chain moves; MALA by default.
+        step_size: the controller of the step size; one shared step size by default.
+        step_state: the controller's state from an earlier run; None starts it.
+        conditions: a pytree of arrays with leading axis `chain`, when each chain has a target of its own (one
+            parameter vector each, say).
+        keep: number of draws to keep of each chain, evenly spaced over the run; must divide `steps`.
+        adapt: False freezes the step size, which makes the run an exactly invariant Markov chain.
+
+    Returns:
+        A `ChainRun`.
+
+    Example:
+        >>> import jax.numpy as jnp, jax.random as jr
+        >>> from unle.samplers import run_chains
+        >>> log_density = lambda x: -0.5 * jnp.sum(x**2)
+        >>> run = run_chains(jr.key(0), jnp.zeros((8, 2)), log_density, steps=20, keep=5)
+        >>> run.draws.shape
+        (8, 5, 2)
+    """
+    kernel = Mala() if kernel is None else kernel
+    step_size = SharedStepSize() if step_size is None else step_size
+    _check_run(positions, steps, keep)
+    n_chains = positions.shape[0]
+    step_state = step_size.init(n_chains) if step_state is None else step_state
+
+    def density_of(condition):
+        return log_density if condition is None else lambda x: log_density(x, condition)
+
+    def init(position, condition) -> KernelState:
+        return kernel.init(position, density_of(condition))
+
+    def move(key, state, epsilon, condition):
+        return kernel.step(key, state, density_of(condition), epsilon)
+
+    def one_step(carry, key):
+        states, step_state, acceptance, moved = carry
+        epsilon = jnp.broadcast_to(step_size.value(step_state), (n_chains,))
+        states, info = jax.vmap(move)(jr.split(key, n_chains), states, epsilon, conditions)
+        if adapt:
+            step_state = step_size.update(step_state, info.acceptance, kernel.target_acceptance)
+        return (states, step_state, acceptance + info.acceptance, moved + info.moved), None
+
+    def one_block(carry, key):
+        carry, _ = jax.lax.scan(one_step, carry, jr.split(key, steps // blocks))
+        return carry, (carry[0].position if keep else None)
+
+    blocks = max(keep, 1)
+    zeros = jnp.zeros(n_chains)
+    start = (jax.vmap(init)(positions, conditions), step_state, zeros, zeros)
+    (states, step_state, acceptance, moved), record = jax.lax.scan(one_block, start, jr.split(key, blocks))
+    # The scan stacks draws as (draw, chain, dim): swap the axes, a reshape would interleave the chains.
+    draws = None if record is None else jnp.swapaxes(record, 0, 1)
+    return ChainRun(states.position, step_state, jnp.mean(acceptance) / steps, moved / steps, draws)
+
+
+def _check_run(positions, steps: int, keep: int) -> None:
+    if positions.ndim != 2 or positions.shape[0] < 1:
+        raise InputError(f"expected positions of shape (chain, dim); got {positions.shape}; try positions[None]")
+    if steps < 1 or keep < 0:
+        raise InputError(f"expected steps >= 1 and keep >= 0; got {steps} and {keep}; try steps=100")
+    if keep and steps % keep:
+        fitting = keep * (steps // keep + 1)
+        raise InputError(f"expected `keep` to divide `steps`; got {keep} and {steps}; try steps={fitting}")

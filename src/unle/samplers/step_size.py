@@ -1,0 +1,155 @@
+r"""Step-size controllers: find the step size at which a kernel accepts as often as it should, and stay there.
+
+Both controllers move the logarithm of the step size along the error of the acceptance probability,
+
+$$\log\epsilon \leftarrow \log\epsilon + \gamma\,(\alpha - \alpha^*),$$
+
+with $\alpha$ the acceptance probability of the last step and $\alpha^*$ the kernel's target. Two choices make
+this usable inside training, where the target density itself drifts:
+
+* the gain $\gamma$ shrinks only when the error *changes sign* (Kesten 1958): a start that is orders of
+  magnitude off is corrected at full speed, however long that takes;
+* the gain never falls below a floor, so that the controller keeps following. Carry the state from one
+  training iteration to the next; starting anew each time would throw the knowledge away.
+
+`SharedStepSize` adapts one step size on the mean acceptance of all chains, `PerChainStepSize` one for each
+chain. Prefer the shared one: its signal is an average over many chains, and a chain that sits in a bad place
+cannot drive its own step size to a value that keeps it there.
+"""
+
+import abc
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from unle.errors import InputError
+
+
+class StepSizeState(NamedTuple):
+    """Where a controller stands. Shapes are () for one shared step size and (chain,) for one per chain.
+
+    Attributes:
+        log_step: log epsilon.
+        crossings: how often the acceptance error has changed sign.
+        error: the last acceptance error.
+    """
+
+    log_step: Float[Array, "*chain"]
+    crossings: Float[Array, "*chain"]
+    error: Float[Array, "*chain"]
+
+
+class AbstractStepSize(eqx.Module):
+    """A step-size controller: `init`, then `value` and `update` in turn."""
+
+    @abc.abstractmethod
+    def init(self, n_chains: int) -> StepSizeState:
+        """Start at the initial step size."""
+
+    @abc.abstractmethod
+    def value(self, state: StepSizeState) -> Float[Array, "*chain"]:
+        """Return epsilon: () if shared by all chains, (chain,) otherwise."""
+
+    @abc.abstractmethod
+    def update(self, state: StepSizeState, acceptance: Float[Array, " chain"], target: float) -> StepSizeState:
+        """Learn from one step of all chains.
+
+        Args:
+            state: the state before.
+            acceptance: the acceptance probability of each chain's last proposal.
+            target: the mean acceptance to aim at (`kernel.target_acceptance`).
+        """
+
+
+class SharedStepSize(AbstractStepSize):
+    """One step size for all chains, adapted on their mean acceptance.
+
+    Attributes:
+        initial: epsilon at the start; may be wrong by orders of magnitude.
+        floor: the smallest gain. With 0.05 the step size follows a drifting target within about fifty steps,
+            and a single chain among hundreds has no visible influence on it.
+        smallest: epsilon never falls below this.
+        largest: epsilon never rises above this.
+    """
+
+    initial: float = eqx.field(default=0.1, static=True)
+    floor: float = eqx.field(default=0.05, static=True)
+    smallest: float = eqx.field(default=1e-8, static=True)
+    largest: float = eqx.field(default=1e2, static=True)
+
+    def __check_init__(self):
+        _check(self)
+
+    def init(self, n_chains):
+        """Start at `initial`, whatever the number of chains."""
+        del n_chains
+        return _start(self.initial, ())
+
+    def value(self, state):
+        """Return the one step size."""
+        return jnp.exp(state.log_step)
+
+    def update(self, state, acceptance, target):
+        """Move on the mean acceptance over chains."""
+        return _robbins_monro(self, state, jnp.mean(acceptance) - target)
+
+
+class PerChainStepSize(AbstractStepSize):
+    """A step size for each chain, adapted on its own acceptance.
+
+    For chains with different targets (one observation or one parameter each). A chain that adapts on itself
+    for ever is no longer exactly invariant; hence the small floor. Freeze it (`adapt=False`) for the draws
+    that are kept.
+
+    Attributes:
+        initial: epsilon at the start.
+        floor: the smallest gain; small, because one chain's acceptance is a noisy signal.
+        smallest: epsilon never falls below this.
+        largest: epsilon never rises above this.
+    """
+
+    initial: float = eqx.field(default=0.1, static=True)
+    floor: float = eqx.field(default=0.01, static=True)
+    smallest: float = eqx.field(default=1e-8, static=True)
+    largest: float = eqx.field(default=1e2, static=True)
+
+    def __check_init__(self):
+        _check(self)
+
+    def init(self, n_chains):
+        """Start every chain at `initial`."""
+        return _start(self.initial, (n_chains,))
+
+    def value(self, state):
+        """Return one step size per chain."""
+        return jnp.exp(state.log_step)
+
+    def update(self, state, acceptance, target):
+        """Move each chain's step size on its own acceptance."""
+        return _robbins_monro(self, state, acceptance - target)
+
+
+def _start(initial: float, shape: tuple[int, ...]) -> StepSizeState:
+    zeros = jnp.zeros(shape)  # adding to it, rather than `jnp.full`, gives the same type as `update` does
+    return StepSizeState(zeros + math.log(initial), zeros, zeros)
+
+
+def _robbins_monro(settings, state: StepSizeState, error: Float[Array, "*chain"]) -> StepSizeState:
+    crossings = state.crossings + (error * state.error < 0)
+    # k^-0.6: between 1/k (too slow to forget the start) and 1/sqrt(k) (keeps too much noise).
+    gain = jnp.maximum((1.0 + crossings) ** -0.6, settings.floor)
+    low, high = math.log(settings.smallest), math.log(settings.largest)
+    return StepSizeState(jnp.clip(state.log_step + gain * error, low, high), crossings, error)
+
+
+def _check(settings) -> None:
+    if not 0 < settings.smallest <= settings.initial <= settings.largest:
+        raise InputError(
+            f"expected 0 < smallest <= initial <= largest; got {settings.smallest}, {settings.initial}, "
+            f"{settings.largest}; try initial=0.1"
+        )
+    if not 0 <= settings.floor <= 1:
+        raise InputError(f"expected 0 <= floor <= 1; got {settings.floor}; try floor=0.05")

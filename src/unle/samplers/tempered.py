@@ -1,0 +1,244 @@
+r"""Tempered sequential Monte Carlo: from a reference to a posterior, through every mode in between.
+
+The target is $\pi(u) \propto r(u)\,e^{\ell(u)}$, a reference r (the prior, in unconstrained coordinates)
+tilted by a log-likelihood. The sampler starts from draws of the reference and raises the temperature
+$\beta$ in $r\,e^{\beta\ell}$ from 0 to 1. Each next $\beta$ is as large as the effective sample size of the reweighted
+particles allows; then follow resampling and a sweep of moves at the new temperature.
+
+Why this rather than a few long chains: modes get their weights from the whole population, not from the number
+of chains that happened to start in each basin. And the evidence $\int r\,e^{\ell}$ comes for free, estimated
+by the product of the mean incremental weights.
+
+Everything happens in one `lax.while_loop` with fixed shapes: new observations of the same shape do not
+recompile, and `vmap` runs many posteriors side by side.
+
+References:
+    Del Moral, Doucet and Jasra (2012), An adaptive sequential Monte Carlo method.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from unle.errors import InputError
+from unle.samplers.kernels import LogDensity
+from unle.samplers.particles import ess, log_mean_exp, systematic_indices
+from unle.samplers.step_size import AbstractStepSize, SharedStepSize, StepSizeState
+from unle.samplers.sweep import Sweep, TemperedParticles, evaluate
+
+# The acceptance is averaged over all particles, a clear signal, and there are few moves per temperature: a
+# large floor lets the step size keep up with the temperature.
+LANGEVIN_STEP = SharedStepSize(initial=0.5, floor=0.7, smallest=1e-6, largest=4.0)
+SMALLEST_LOG_INCREMENT = -25.0  # of the temperature: log-likelihoods may span e^25
+BISECTIONS = 30
+
+
+class TemperedPath(NamedTuple):
+    """What happened at each temperature; NaN beyond the number of temperatures that were needed.
+
+    Attributes:
+        temperature: beta, rising to 1.
+        ess: ESS/N after reweighting to this temperature.
+        walk_acceptance: mean acceptance of the walks.
+        langevin_acceptance: mean acceptance of the Langevin moves.
+        step_size: the Langevin step size, in whitened coordinates.
+    """
+
+    temperature: Float[Array, " temperature"]
+    ess: Float[Array, " temperature"]
+    walk_acceptance: Float[Array, " temperature"]
+    langevin_acceptance: Float[Array, " temperature"]
+    step_size: Float[Array, " temperature"]
+
+
+class TemperedRun(NamedTuple):
+    """The outcome of a tempered run.
+
+    Attributes:
+        draws: equally weighted draws of the target, `keep` of each particle.
+        particles: the particles at the end, with both parts of their log-density.
+        log_evidence: log of the integral of r e^l. -inf if l was not finite at any draw of the reference:
+            then the draws are worth nothing.
+        n_temperatures: how many temperatures were needed. If it equals `max_temperatures` the last step
+            was forced, and the last `path.ess` says how badly.
+        path: what happened at each temperature.
+    """
+
+    draws: Float[Array, "particle draw dim"]
+    particles: TemperedParticles
+    log_evidence: Float[Array, ""]
+    n_temperatures: Int[Array, ""]
+    path: TemperedPath
+
+
+class _Progress(NamedTuple):
+    key: PRNGKeyArray
+    particles: TemperedParticles
+    temperature: Float[Array, ""]
+    log_evidence: Float[Array, ""]
+    step_state: StepSizeState
+    n_temperatures: Int[Array, ""]
+    n_final: Int[Array, ""]  # sweeps at temperature 1, beyond the first
+    draws: Float[Array, "draw particle dim"]
+    path: TemperedPath
+
+
+def tempered_smc(
+    key: PRNGKeyArray,
+    positions: Float[Array, "particle dim"],
+    log_reference: LogDensity,
+    log_tilt: LogDensity,
+    *,
+    sweep: Sweep | None = None,
+    step_size: AbstractStepSize | None = None,
+    ess_target: float = 0.6,
+    settle: int = 2,
+    keep: int = 1,
+    thin: int = 1,
+    max_temperatures: int = 60,
+) -> TemperedRun:
+    """Draw from r e^l, starting from draws of r. Meant to be called inside `jax.jit`.
+
+    Args:
+        key: randomness of the run.
+        positions: independent draws of the reference r; 1000 or more.
+        log_reference: log r of one point; normalised if the evidence shall be.
+        log_tilt: l of one point, finite almost everywhere in the support of the target.
+        sweep: the moves made at each temperature.
+        step_size: the controller of the Langevin step size, in whitened coordinates.
+        ess_target: ESS/N to come down to with each temperature. Higher is slower and safer.
+        settle: further sweeps at temperature 1 before the first draw is kept.
+        keep: draws to keep of each particle.
+        thin: sweeps between kept draws.
+        max_temperatures: the last of which goes to 1 whatever the ESS.
+
+    Returns:
+        A `TemperedRun`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jax.random as jr
+        >>> from unle.samplers import tempered_smc
+        >>> prior = jr.normal(jr.key(0), (1000, 1))
+        >>> log_normal = lambda u: -0.5 * jnp.sum(u**2 + jnp.log(2 * jnp.pi))
+        >>> def posterior(key, x):
+        ...     log_likelihood = lambda u: log_normal((x - u) / 0.1) - jnp.log(0.1)
+        ...     return tempered_smc(key, prior, log_normal, log_likelihood)
+        >>> run = jax.jit(posterior)(jr.key(1), 1.5)
+        >>> bool(abs(run.draws.mean() - 1.5 / 1.01) < 0.02)
+        True
+    """
+    sweep = Sweep() if sweep is None else sweep
+    step_size = LANGEVIN_STEP if step_size is None else step_size
+    _check(positions, ess_target, settle, keep, thin, max_temperatures)
+    n, dim = positions.shape
+    n_final = settle + keep * thin
+
+    def one_sweep(progress: _Progress) -> _Progress:
+        key, key_resample, key_sweep = jr.split(progress.key, 3)
+        particles = progress.particles
+        is_tempering = progress.temperature < 1.0
+        is_last = progress.n_temperatures == max_temperatures - 1
+        temperature = _next_temperature(particles.log_tilt, progress.temperature, ess_target)
+        temperature = jnp.where(is_last, 1.0, temperature)
+
+        log_weights = _log_weights(particles.log_tilt, temperature - progress.temperature)
+        ancestors = systematic_indices(key_resample, log_weights)
+        ancestors = jnp.where(is_tempering, ancestors, jnp.arange(n))
+        particles = jax.tree.map(lambda leaf: leaf[ancestors], particles)
+        particles, step_state, info = sweep(
+            key_sweep,
+            particles,
+            log_reference,
+            log_tilt,
+            temperature=temperature,
+            step_size=step_size,
+            step_state=progress.step_state,
+        )
+
+        # Sweeps at temperature 1 after the first overwrite its entry in the path, all but the ESS.
+        entry = progress.n_temperatures - jnp.where(is_tempering, 0, 1)
+        share = jnp.where(is_tempering, ess(log_weights), progress.path.ess[entry])
+        row = TemperedPath(temperature, share, *info, jnp.mean(step_size.value(step_state)))
+        final = progress.n_final + jnp.where(is_tempering, 0, 1)
+        return _Progress(
+            key,
+            particles,
+            temperature,
+            progress.log_evidence + jnp.where(is_tempering, log_mean_exp(log_weights), 0.0),
+            step_state,
+            entry + 1,
+            final,
+            _keep_draw(progress.draws, particles.positions, final - settle, thin),
+            jax.tree.map(lambda column, value: column.at[entry].set(value), progress.path, row),
+        )
+
+    def unfinished(progress: _Progress):
+        return (progress.temperature < 1.0) | (progress.n_final < n_final)
+
+    nothing = jnp.full(max_temperatures, jnp.nan)
+    zero, none = jnp.zeros(()), jnp.zeros((), int)
+    start = _Progress(
+        key,
+        evaluate(positions, log_reference, log_tilt),
+        zero,
+        zero,
+        step_size.init(n),
+        none,
+        none,
+        jnp.zeros((keep, n, dim)),
+        TemperedPath(nothing, nothing, nothing, nothing, nothing),
+    )
+    end = jax.lax.while_loop(unfinished, one_sweep, start)
+    draws = jnp.swapaxes(end.draws, 0, 1)
+    return TemperedRun(draws, end.particles, end.log_evidence, end.n_temperatures, end.path)
+
+
+def _log_weights(log_tilt, increment):
+    """Return log v_i = (beta' - beta) l_i; dead particles stay dead, also for an increment of 0."""
+    return jnp.where(jnp.isfinite(log_tilt), increment * log_tilt, -jnp.inf)
+
+
+def _next_temperature(log_tilt, temperature, ess_target):
+    """Find the largest beta' <= 1 at which ESS/N, relative to the particles alive, is still the target.
+
+    The ESS falls as beta' grows. Bisection on the logarithm of the increment, which may be tiny when the
+    likelihood is sharp.
+    """
+    wanted = ess_target * jnp.mean(1.0 * jnp.isfinite(log_tilt))
+
+    def halve(_, interval):
+        low, high = interval
+        middle = 0.5 * (low + high)
+        enough = ess(_log_weights(log_tilt, jnp.exp(middle))) >= wanted
+        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+
+    remaining = 1.0 - temperature
+    high = jnp.log(jnp.maximum(remaining, jnp.exp(SMALLEST_LOG_INCREMENT)))
+    low, _ = jax.lax.fori_loop(0, BISECTIONS, halve, (jnp.full_like(high, SMALLEST_LOG_INCREMENT), high))
+    may_finish = ess(_log_weights(log_tilt, remaining)) >= wanted
+    return jnp.where(may_finish, 1.0, jnp.minimum(temperature + jnp.exp(low), 1.0))
+
+
+def _keep_draw(draws, positions, since_settled, thin):
+    """Write the positions into the record if a draw is due: every `thin` sweeps, once settled."""
+    is_due = (since_settled > 0) & (since_settled % thin == 0)
+    slot = jnp.clip(since_settled // thin - 1, 0, draws.shape[0] - 1)
+    return draws.at[slot].set(jnp.where(is_due, positions, draws[slot]))
+
+
+def _check(positions, ess_target, settle, keep, thin, max_temperatures) -> None:
+    if positions.ndim != 2 or positions.shape[0] < 2:
+        raise InputError(
+            f"expected positions of shape (particle, dim) with 2 particles or more; got {positions.shape}; "
+            "try 2000 draws of the reference"
+        )
+    if not 0 < ess_target < 1:
+        raise InputError(f"expected 0 < ess_target < 1; got {ess_target}; try ess_target=0.6")
+    if settle < 0 or keep < 1 or thin < 1 or max_temperatures < 1:
+        raise InputError(
+            "expected settle >= 0, keep >= 1, thin >= 1 and max_temperatures >= 1; "
+            f"got {settle}, {keep}, {thin} and {max_temperatures}; try the defaults"
+        )

@@ -1,0 +1,174 @@
+r"""Fit conditional Gaussians, the bases of residual energies, rung by rung.
+
+The first rung is a linear mean with one covariance, in closed form; with few data in many dimensions it is the best
+there is.  The second lets a network of theta bend the mean and the covariance.  Each member of the ensemble trains on
+its own split, and keeps the point of its training with the best likelihood on its held-out rows, the linear fit
+included: where the network only over-fits, the member stays linear.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.models import ConditionalGaussian, Mlp
+from unle.progress import progress
+from unle.train.base_training import AbstractBaseTraining
+from unle.train.splits import Splits
+
+RIDGE = 1e-3  # prior precision of standardised slopes, against exactly collinear parameters
+CLIP = 5.0  # global norm of a gradient
+
+
+class GaussianTraining(AbstractBaseTraining):
+    """Fit a `ConditionalGaussian` per member: a linear fit, and a network on top of it.
+
+    Args:
+        width: units per hidden layer.
+        depth: hidden layers.
+        iterations: optimiser steps.
+        batch: rows per step (fewer if there are fewer).
+        learning_rate: peak of the cosine schedule.
+        weight_decay: decoupled weight decay.
+        average: decay of the running mean of the weights that is validated and returned.
+        chunk: steps between validations.
+    """
+
+    width: int = eqx.field(static=True, default=64)
+    depth: int = eqx.field(static=True, default=3)
+    iterations: int = eqx.field(static=True, default=2500)
+    batch: int = eqx.field(static=True, default=256)
+    learning_rate: float = eqx.field(static=True, default=2e-3)
+    weight_decay: float = eqx.field(static=True, default=0.01)
+    average: float = eqx.field(static=True, default=0.98)
+    chunk: int = eqx.field(static=True, default=50)
+
+    def fit(self, key, t, w, splits):
+        """Fit the members' Gaussians."""
+        return fit_gaussians(key, t, w, splits, settings=self)[0]
+
+
+def fit_gaussians(
+    key: PRNGKeyArray,
+    t: Float[Array, "n dim"],
+    w: Float[Array, "n data"],
+    splits: Splits,
+    *,
+    settings: GaussianTraining,
+) -> tuple[ConditionalGaussian, Float[Array, " member"]]:
+    """Fit one conditional Gaussian per split.
+
+    Args:
+        key: randomness of weights and batches.
+        t: standardised parameters.
+        w: standardised data.
+        splits: training and held-out rows of every member.
+        settings: of the network.
+
+    Returns:
+        The members, stacked along a leading axis, and the held-out log-likelihood per row of each.
+    """
+    members = splits.train.shape[0]
+    linear = [_linear_fit(np.asarray(t, float)[rows], np.asarray(w, float)[rows]) for rows in np.asarray(splits.train)]
+    intercept, slope, whitener = (jnp.asarray(np.stack(part), t.dtype) for part in zip(*linear, strict=True))
+    key_init, key_train = jr.split(key)
+
+    def start(key, intercept, slope, whitener):
+        outputs = ConditionalGaussian.outputs(w.shape[1])
+        net = Mlp(key, t.shape[1], outputs, width=settings.width, depth=settings.depth, output_scale=0.01)
+        return ConditionalGaussian(intercept, slope, whitener, net)
+
+    bases = eqx.filter_vmap(start)(jr.split(key_init, members), intercept, slope, whitener)
+    optimiser = _optimiser(settings)
+    nets = bases.net
+    zero = jax.tree.map(jnp.zeros_like, nets)
+    state = _Fit(nets, eqx.filter_vmap(optimiser.init)(nets), nets, zero, jnp.full(members, -jnp.inf))
+    state = eqx.filter_jit(_validate_zero)(state, bases, t, w, splits)
+    keys = jr.split(key_train, members)
+    with progress("Fitting the Gaussian base", total=settings.iterations) as bar:
+        for first in range(0, settings.iterations, settings.chunk):
+            state = _chunk(state, bases, t, w, splits, keys, jnp.asarray(first), settings)
+            bar.advance(settings.chunk, note=f"held-out log-likelihood {float(jnp.mean(state.best_score)):.2f}")
+    return eqx.tree_at(lambda b: b.net, bases, state.best), state.best_score
+
+
+class _Fit(NamedTuple):
+    net: Mlp
+    optimiser: optax.OptState
+    average: Mlp
+    best: Mlp
+    best_score: Float[Array, " member"]
+
+
+def _optimiser(settings: GaussianTraining) -> optax.GradientTransformation:
+    schedule = optax.cosine_decay_schedule(settings.learning_rate, settings.iterations)
+    return optax.chain(optax.clip_by_global_norm(CLIP), optax.adamw(schedule, weight_decay=settings.weight_decay))
+
+
+def _score(net: Mlp, base: ConditionalGaussian, t, w) -> Float[Array, ""]:
+    model = eqx.tree_at(lambda b: b.net, base, net)
+    return jnp.mean(jax.vmap(model.log_density)(t, w))
+
+
+def _validate_zero(state: _Fit, bases, t, w, splits: Splits) -> _Fit:
+    """Score the linear fits: the network has to beat them."""
+    score = eqx.filter_vmap(lambda net, base, rows: _score(net, base, t[rows], w[rows]))
+    return state._replace(best_score=score(state.best, bases, splits.held_out))
+
+
+@eqx.filter_jit
+def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: GaussianTraining) -> _Fit:
+    optimiser = _optimiser(settings)
+    batch = min(settings.batch, splits.train.shape[1])
+
+    def one_member(state: _Fit, base, train, held_out, key) -> _Fit:
+        def step(carry, i):
+            net, opt, average = carry
+            rows = train[jr.randint(jr.fold_in(key, i), (batch,), 0, train.shape[0])]
+            gradient = jax.grad(lambda net: -_score(net, base, t[rows], w[rows]))(net)
+            updates, opt = optimiser.update(gradient, opt, net)
+            net = optax.apply_updates(net, updates)
+            average = optax.incremental_update(net, average, 1 - settings.average)
+            return (net, opt, average), None
+
+        carry = (state.net, state.optimiser, state.average)
+        (net, opt, average), _ = jax.lax.scan(step, carry, first + jnp.arange(settings.chunk))
+        score = _score(average, base, t[held_out], w[held_out])
+        better = score > state.best_score  # False for NaN
+        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), average, state.best)
+        return _Fit(net, opt, average, best, jnp.where(better, score, state.best_score))
+
+    return eqx.filter_vmap(one_member)(state, bases, splits.train, splits.held_out, keys)
+
+
+def _linear_fit(t: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Regress w on t; shrink the residual covariance as Ledoit and Wolf (2004) do; return b, A and P = L^-1."""
+    n, dim = t.shape
+    design = np.concatenate([np.ones((n, 1)), t], axis=1)
+    coefficients = np.linalg.solve(design.T @ design + RIDGE * np.eye(dim + 1), design.T @ w)
+    residual = w - design @ coefficients
+    covariance = _shrunk_covariance(residual) * n / max(n - dim - 1, 1)
+    whitener = np.linalg.inv(np.linalg.cholesky(covariance))
+    return coefficients[0], coefficients[1:], whitener
+
+
+def _shrunk_covariance(residual: np.ndarray) -> np.ndarray:
+    """Shrink each residual's correlations towards zero by the Ledoit-Wolf amount, variances kept.
+
+    Shrinking correlations rather than covariances does not mix coordinates of different size.
+    """
+    n, k = residual.shape
+    sd = np.sqrt(np.mean(residual**2, axis=0)) + 1e-6  # a residual of exactly zero would not be invertible
+    z = residual / sd
+    sample = z.T @ z / n
+    off = sample - np.diag(np.diagonal(sample))
+    variance = ((z**2).T @ (z**2) / n - sample**2) / n  # of each sample correlation
+    noise, signal = np.sum(variance) - np.trace(variance), np.sum(off**2)
+    shrinkage = 1.0 if signal <= 0 else min(1.0, max(0.0, noise / signal))
+    correlation = sample - shrinkage * off + 1e-8 * np.eye(k)
+    return correlation * sd[:, None] * sd[None, :]

@@ -1,0 +1,72 @@
+r"""The joint space of parameters and data in which particles of a tilted model live.
+
+A position is (a, v): a are the prior's unconstrained coordinates u, shifted and scaled to unit spread under the prior,
+and v the base's coordinates of w.  There the tilted model reads
+
+    log q(a, v) = log p(u(a)) + log q0(v) - E + const,
+
+smooth on all of R^(d + k), with every direction of about unit scale, whatever the prior's walls or units are.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.models import AbstractBase, TiltedModel
+from unle.space import Prior, ThetaSpace
+
+SCALE_DRAWS = 4096
+
+
+class JointSpace(eqx.Module):
+    """The coordinates (a, v), given the prior and the standardisation of theta."""
+
+    prior: Prior
+    theta_space: ThetaSpace
+    centre: Float[Array, " dim"]
+    scale: Float[Array, " dim"]
+
+    @classmethod
+    def of(cls, prior: Prior, theta_space: ThetaSpace) -> "JointSpace":
+        """Measure the spread of u under the prior."""
+        u = _unconstrained_draws(prior)
+        return cls(prior, theta_space, jnp.mean(u, axis=0), jnp.std(u, axis=0))
+
+    def draws(self, key: PRNGKeyArray, base: AbstractBase, n: int) -> Float[Array, "n position"]:
+        """Draw n positions of p(theta) q0(w | t)."""
+        key_theta, key_data = jr.split(key)
+        u = jax.vmap(lambda k: self.prior.unconstrain(self.prior.draw(k)))(jr.split(key_theta, n))
+        v = base.draws_whitened(key_data, n)
+        return jnp.concatenate([(u - self.centre) / self.scale, v], axis=1)
+
+    def seen(self, base: AbstractBase, position: Float[Array, " position"]) -> tuple[Array, Array]:
+        """Return (t, r) at a position: what an energy sees."""
+        t, v = self._split(position)
+        return t, base.features_whitened(t, v)
+
+    def log_reference(self, base: AbstractBase, position: Float[Array, " position"]) -> Float[Array, ""]:
+        """Return the log-density of p(theta) q0(w | t) at a position, up to a constant."""
+        dim = self.centre.shape[0]
+        u = self.centre + self.scale * position[:dim]
+        return self.prior.log_density_unconstrained(u) + base.log_density_whitened(position[dim:])
+
+    def log_tilt(self, model: TiltedModel, position: Float[Array, " position"]) -> Float[Array, ""]:
+        """Return -E at a position."""
+        return model.log_tilt_whitened(*self._split(position))
+
+    def log_density(self, model: TiltedModel, position: Float[Array, " position"]) -> Float[Array, ""]:
+        """Return the tilted model's log-density at a position, up to a constant."""
+        return self.log_reference(model.base, position) + self.log_tilt(model, position)
+
+    def _split(self, position):
+        dim = self.centre.shape[0]
+        theta = self.prior.constrain(self.centre + self.scale * position[:dim])
+        return self.theta_space.forward(theta), position[dim:]
+
+
+@eqx.filter_jit
+def _unconstrained_draws(prior: Prior) -> Float[Array, "n dim"]:
+    keys = jr.split(jr.key(0), SCALE_DRAWS)  # a fixed key: the coordinates are no source of randomness
+    return jax.vmap(lambda key: prior.unconstrain(prior.draw(key)))(keys)

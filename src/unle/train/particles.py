@@ -1,0 +1,237 @@
+r"""Particle approximations of a tilted model while it trains.
+
+The gradient of the log-likelihood needs an expectation under the model of the moment.  Three ways to follow it:
+
+* `BaseParticles` weighs draws of the prior and the base by exp(-E): no chains, hence nothing that could fail to mix,
+  as long as the base is near enough for the weights to be even (a dozen dimensions or so);
+* `PersistentChains` moves particles by a Markov kernel under the new model, never restarting them;
+* `WarmSmc` carries weighted particles from the previous model to the new one: reweight by exp(E_old - E_new),
+  resample when the weights have become unequal, then move.  The weights keep the approximation consistent however few
+  the moves are.
+
+The last two also offer each particle a fresh draw of the base, which carries mass between modes.
+"""
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.models import AbstractBase, TiltedModel
+from unle.samplers import (
+    AbstractKernel,
+    AbstractStepSize,
+    Mala,
+    Particles,
+    SharedStepSize,
+    StepSizeState,
+    bridge,
+    ess,
+    log_mean_exp,
+    refresh,
+    run_chains,
+)
+from unle.train.joint import JointSpace
+
+Seen = tuple[Float[Array, "particle dim"], Float[Array, "particle data"]]  # (t, r): what an energy sees
+
+
+class Cloud(NamedTuple):
+    """The particles of one moment, and how they came about.
+
+    Attributes:
+        seen: (t, r) of each particle.
+        log_weights: weights that make them a sample of the model, or of the base where `of_base` is set.
+        of_base: whether exp(-E) is still missing from the weights; the gradient evaluates E there anyway.
+        acceptance: mean acceptance probability of the moves that made them; 1 if there were none.
+        step_size: of these moves; 0 if there were none.
+    """
+
+    seen: Seen
+    log_weights: Float[Array, " particle"]
+    of_base: bool
+    acceptance: Float[Array, ""]
+    step_size: Float[Array, ""]
+
+
+class AbstractParticles(eqx.Module):
+    """How particles follow a model that changes.  States are pytrees that only their own class reads."""
+
+    @abc.abstractmethod
+    def init(self, key: PRNGKeyArray, joint: JointSpace, base: AbstractBase) -> Any:
+        """Return a state for a model whose energy is still constant."""
+
+    @abc.abstractmethod
+    def advance(
+        self, key: PRNGKeyArray, joint: JointSpace, state: Any, old: TiltedModel, new: TiltedModel
+    ) -> tuple[Any, Cloud]:
+        """Turn particles of the old model into particles of the new one."""
+
+    @abc.abstractmethod
+    def log_z(
+        self, key: PRNGKeyArray, joint: JointSpace, state: Any, model: TiltedModel
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Estimate log Z_pi of a model, and return the smallest ESS/N met on the way."""
+
+
+class BaseParticles(AbstractParticles):
+    """Importance sampling from the base, with fresh particles at every iteration.
+
+    Args:
+        n: particles per iteration.
+        pool: draws of prior and base made beforehand, from which they are taken.
+    """
+
+    n: int = eqx.field(static=True, default=2048)
+    pool: int = eqx.field(static=True, default=32768)
+
+    def init(self, key, joint, base):
+        """Draw the pool."""
+        positions = joint.draws(key, base, self.pool)
+        return jax.vmap(lambda position: joint.seen(base, position))(positions)
+
+    def advance(self, key, joint, state, old, new):
+        """Take n of the pool, to be weighed by exp(-E)."""
+        rows = jr.randint(key, (self.n,), 0, self.pool)
+        seen = jax.tree.map(lambda leaf: leaf[rows], state)
+        return state, Cloud(seen, jnp.zeros(self.n), of_base=True, acceptance=jnp.ones(()), step_size=jnp.zeros(()))
+
+    def log_z(self, key, joint, state, model):
+        """Average exp(-E) over the whole pool."""
+        log_weights = -jax.vmap(model.energy)(*state)
+        return log_mean_exp(log_weights), ess(log_weights)
+
+
+class ChainState(NamedTuple):
+    """Moving particles and the step-size controller's state."""
+
+    particles: Particles
+    step_state: StepSizeState
+
+
+class PersistentChains(AbstractParticles):
+    """Markov chains that are never restarted (persistent contrastive divergence).
+
+    Args:
+        n: number of chains.
+        moves: kernel steps per training iteration.
+        kernel: MALA by default.
+        step_size: one shared step size by default.
+    """
+
+    n: int = eqx.field(static=True, default=1000)
+    moves: int = eqx.field(static=True, default=10)
+    kernel: AbstractKernel = Mala()
+    step_size: AbstractStepSize = SharedStepSize()
+
+    def init(self, key, joint, base):
+        """Start from draws of prior and base."""
+        return ChainState(Particles.equal(joint.draws(key, base, self.n)), self.step_size.init(self.n))
+
+    def advance(self, key, joint, state, old, new):
+        """Offer fresh draws, then move under the new model."""
+        key_refresh, key_move = jr.split(key)
+        run = run_chains(
+            key_move,
+            _refreshed(key_refresh, joint, state.particles.positions, new),
+            lambda position: joint.log_density(new, position),
+            steps=self.moves,
+            kernel=self.kernel,
+            step_size=self.step_size,
+            step_state=state.step_state,
+        )
+        state = ChainState(Particles.equal(run.positions), run.step_state)
+        return state, _cloud(joint, new.base, state, self.step_size, run.acceptance)
+
+    def log_z(self, key, joint, state, model):
+        """Bridge from fresh draws of the base."""
+        return _log_z_by_bridge(key, joint, model, self.kernel, self.step_size, state.step_state)
+
+
+class WarmSmc(AbstractParticles):
+    """Sequential Monte Carlo from the previous model to the current one.
+
+    Args:
+        n: number of particles.
+        moves: kernel steps at each temperature.
+        temperatures: steps of the bridge between two successive models; one suffices unless updates are large.
+        ess_threshold: resample when ESS/N falls below this.
+        kernel: MALA by default.
+        step_size: one shared step size by default.
+    """
+
+    n: int = eqx.field(static=True, default=1000)
+    moves: int = eqx.field(static=True, default=3)
+    temperatures: int = eqx.field(static=True, default=1)
+    ess_threshold: float = eqx.field(static=True, default=0.8)
+    kernel: AbstractKernel = Mala()
+    step_size: AbstractStepSize = SharedStepSize()
+
+    def init(self, key, joint, base):
+        """Start from draws of prior and base."""
+        return ChainState(Particles.equal(joint.draws(key, base, self.n)), self.step_size.init(self.n))
+
+    def advance(self, key, joint, state, old, new):
+        """Bridge, then offer fresh draws."""
+        key_bridge, key_refresh = jr.split(key)
+
+        def log_ratio(position):
+            seen = joint.seen(new.base, position)
+            return old.energy(*seen) - new.energy(*seen)
+
+        particles, info = bridge(
+            key_bridge,
+            state.particles,
+            lambda position: joint.log_density(old, position),
+            lambda position: joint.log_density(new, position),
+            kernel=self.kernel,
+            step_size=self.step_size,
+            step_state=state.step_state,
+            moves=self.moves,
+            temperatures=self.temperatures,
+            ess_threshold=self.ess_threshold,
+            log_ratio=log_ratio,
+        )
+        positions = _refreshed(key_refresh, joint, particles.positions, new)
+        state = ChainState(Particles(positions, particles.log_weights), info.step_state)
+        return state, _cloud(joint, new.base, state, self.step_size, info.acceptance)
+
+    def log_z(self, key, joint, state, model):
+        """Bridge from fresh draws of the base."""
+        return _log_z_by_bridge(key, joint, model, self.kernel, self.step_size, state.step_state)
+
+
+def _cloud(joint, base, state: ChainState, step_size: AbstractStepSize, acceptance) -> Cloud:
+    seen = jax.vmap(lambda position: joint.seen(base, position))(state.particles.positions)
+    size = jnp.mean(step_size.value(state.step_state))
+    return Cloud(seen, state.particles.log_weights, of_base=False, acceptance=acceptance, step_size=size)
+
+
+def _refreshed(key, joint: JointSpace, positions, model: TiltedModel):
+    key_draw, key_accept = jr.split(key)
+    proposals = joint.draws(key_draw, model.base, positions.shape[0])
+    positions, _ = refresh(key_accept, positions, proposals, lambda position: joint.log_tilt(model, position))
+    return positions
+
+
+def _log_z_by_bridge(key, joint: JointSpace, model: TiltedModel, kernel, step_size, step_state):
+    """Carry draws of the base to the model in a few temperatures: unbiased for Z_pi, however far apart they are."""
+    key_draw, key_bridge = jr.split(key)
+    _, info = bridge(
+        key_bridge,
+        Particles.equal(joint.draws(key_draw, model.base, 2000)),
+        lambda position: joint.log_reference(model.base, position),
+        lambda position: joint.log_density(model, position),
+        kernel=kernel,
+        step_size=step_size,
+        step_state=step_state,
+        moves=2,
+        temperatures=10,
+        ess_threshold=0.5,
+        log_ratio=lambda position: joint.log_tilt(model, position),
+    )
+    return info.log_z, info.ess

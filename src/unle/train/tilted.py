@@ -1,0 +1,297 @@
+r"""Maximum likelihood of the tilted model, for all members of an ensemble at once.
+
+The gradient of the log-likelihood of pairs (t_i, w_i) is a difference of two means,
+
+    - d/d psi [ mean_i E(t_i, w_i) - sum_j W_j E(t_j, w_j) ],
+
+over the data and over particles j of the model itself.  Iterations run in compiled chunks.  Between chunks, and only
+there, the host reads the metrics, keeps the averaged weights with the best held-out likelihood, stops when it has
+not improved for a while, and sends a member that diverged back to where it was healthy, with a smaller step.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from unle.errors import Outcome
+from unle.models import AbstractBase, MlpEnergy, TiltedModel
+from unle.progress import progress
+from unle.samplers import ess, normalise
+from unle.train.joint import JointSpace
+from unle.train.particles import AbstractParticles, BaseParticles, Cloud
+from unle.train.splits import Splits
+from unle.train.validation import Validation, validate
+
+WARM_UP = 50  # iterations over which the learning rate rises from zero
+FINAL_RATE = 0.02  # the cosine ends at this share of the peak
+CLIP = 5.0  # of every entry of the gradient
+LOWEST_ACCEPTANCE = 0.02  # below, particles no longer follow the model
+LARGEST_GAP = 100.0  # nats between data and particle energies: the particles have left the data
+COLLAPSE = 10.0  # nats of held-out likelihood lost against the best chunk
+STEP_BACK = 0.5  # factor on the learning rate after a roll-back
+
+
+class TiltedTraining(eqx.Module):
+    """Settings of tilted maximum likelihood; the defaults serve every task.
+
+    Args:
+        particles: how expectations under the model are followed.
+        width: units per hidden layer of the energy.
+        depth: hidden layers of the energy.
+        bound: largest |E| in nats over a fitted base; None for none.
+        iterations: most optimiser steps; early stopping may end before.
+        batch: data rows per step (fewer if there are fewer).
+        learning_rate: peak of the schedule.
+        weight_decay: decoupled decay of weight matrices.
+        average: decay of the running mean of the weights that is validated and returned.
+        chunk: iterations between validations.
+        patience: chunks without improvement after which training stops (a third of it for the theta-free energy).
+    """
+
+    particles: AbstractParticles = BaseParticles()
+    width: int = eqx.field(static=True, default=50)
+    depth: int = eqx.field(static=True, default=4)
+    bound: float | None = eqx.field(static=True, default=20.0)
+    iterations: int = eqx.field(static=True, default=1000)
+    batch: int = eqx.field(static=True, default=512)
+    learning_rate: float = eqx.field(static=True, default=0.01)
+    weight_decay: float = eqx.field(static=True, default=0.1)
+    average: float = eqx.field(static=True, default=0.98)
+    chunk: int = eqx.field(static=True, default=50)
+    patience: int = eqx.field(static=True, default=10)
+
+
+class ChunkMetrics(NamedTuple):
+    """What one chunk of training showed, one number per member.
+
+    Attributes:
+        gap: mean data energy minus mean particle energy, about zero in equilibrium.
+        acceptance: of the particles' moves.
+        step_size: of the particles' kernel.
+        ess: mean ESS/N of the particles' weights.
+    """
+
+    gap: Float[Array, " member"]
+    acceptance: Float[Array, " member"]
+    step_size: Float[Array, " member"]
+    ess: Float[Array, " member"]
+
+
+class TiltedFit(NamedTuple):
+    """A trained ensemble of energies.
+
+    Attributes:
+        energies: averaged energies of the best chunk, stacked along a leading axis.
+        particles: the particles' states at that chunk.
+        validation: held-out scores at that chunk, or None if no chunk beat the bases.
+        outcome: how training ended.
+        history: one record of plain numbers per chunk.
+    """
+
+    energies: MlpEnergy
+    particles: Any
+    validation: Validation | None
+    outcome: Outcome
+    history: list[dict[str, float]]
+
+    @property
+    def gain(self) -> float:
+        """Mean held-out gain over the bases in nats; 0 if there was none."""
+        return 0.0 if self.validation is None else float(jnp.mean(self.validation.gain))
+
+
+class _Member(NamedTuple):
+    energy: MlpEnergy
+    optimiser: optax.OptState
+    average: MlpEnergy
+    particles: Any
+    rate: Float[Array, ""]
+
+
+def fit_tilted(
+    key: PRNGKeyArray,
+    joint: JointSpace,
+    bases: AbstractBase,
+    t: Float[Array, "n dim"],
+    w: Float[Array, "n data"],
+    splits: Splits,
+    *,
+    settings: TiltedTraining,
+    sees_theta: bool,
+) -> TiltedFit:
+    """Train one energy per member on top of the members' bases.
+
+    Args:
+        key: randomness of weights, batches and particles.
+        joint: the space of the particles.
+        bases: the members' bases, stacked.
+        t: standardised parameters.
+        w: standardised data.
+        splits: training and held-out rows of every member.
+        settings: of the training.
+        sees_theta: False holds the energy's weights on theta at zero: one residual shape for all theta.
+
+    Returns:
+        A `TiltedFit`.
+    """
+    members = splits.train.shape[0]
+    key_init, key_train, key_z = jr.split(key, 3)
+    state = _start(jr.split(key_init, members), joint, bases, settings)
+    r = _features(bases, t, w)
+    best, best_gain, best_chunk, best_validation = state, 0.0, -1, None
+    highest = np.zeros(members)
+    outcome, history, recoveries = Outcome.BUDGET_SPENT, [], 0
+    # The simpler energy has less to learn: it is there to be compared with, at less cost.
+    patience = settings.patience if sees_theta else settings.patience // 3
+    n_chunks = -(-settings.iterations // settings.chunk)
+    keys_train, keys_z = jr.split(key_train, members), jr.split(key_z, members)
+    title = "Training the energy" if sees_theta else "Training a theta-free energy"
+    with progress(title, total=n_chunks * settings.chunk) as bar:
+        for chunk in range(n_chunks):
+            first = jnp.asarray(chunk * settings.chunk)
+            visible = jnp.asarray(sees_theta)
+            new, metrics = _chunk(state, joint, bases, t, r, splits.train, keys_train, first, visible, settings)
+            models = TiltedModel(bases, new.average)
+            scores = validate(keys_z, joint, models, t, w, splits, settings.particles, new.particles)
+            gains = np.asarray(scores.gain)
+            healthy = _healthy(metrics, gains, highest)
+            state = new if healthy.all() else _roll_back(new, state, jnp.asarray(healthy))
+            recoveries += int((~healthy).sum())
+            highest = np.where(healthy, np.maximum(highest, gains), highest)
+            gain = float(np.mean(np.where(healthy, gains, highest)))
+            history.append(_plain(chunk, sees_theta, metrics, gain, recoveries))
+            bar.advance(settings.chunk, note=f"held-out gain {gain:+.2f} nats")
+            if gain > best_gain and healthy.all():
+                best, best_gain, best_chunk, best_validation = state, gain, chunk, scores
+            elif chunk - best_chunk > patience:
+                outcome = Outcome.CONVERGED
+                break
+    outcome = Outcome.RECOVERED if recoveries else outcome
+    return TiltedFit(best.average, best.particles, best_validation, outcome, history)
+
+
+def _healthy(metrics: ChunkMetrics, gains: np.ndarray, highest: np.ndarray) -> np.ndarray:
+    """Return which members are still on their way; comparisons with NaN are False, so NaN is unhealthy."""
+    return (
+        (np.abs(np.asarray(metrics.gap)) < LARGEST_GAP)
+        & (np.asarray(metrics.acceptance) > LOWEST_ACCEPTANCE)
+        & (gains > highest - COLLAPSE)
+    )
+
+
+def _optimiser(settings: TiltedTraining) -> optax.GradientTransformation:
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0,
+        settings.learning_rate,
+        min(WARM_UP, settings.iterations // 2),
+        settings.iterations,
+        FINAL_RATE * settings.learning_rate,
+    )
+
+    def matrices(tree):  # biases do not decay
+        return jax.tree.map(lambda leaf: leaf.ndim > 1, tree)
+
+    decay = optax.adamw(schedule, weight_decay=settings.weight_decay, mask=matrices)
+    return optax.chain(optax.clip(CLIP), decay)
+
+
+@eqx.filter_jit
+def _start(keys: PRNGKeyArray, joint: JointSpace, bases: AbstractBase, settings: TiltedTraining) -> _Member:
+    def one(key, base):
+        key_net, key_particles = jr.split(key)
+        dim_theta, dim_data = (
+            joint.centre.shape[0],
+            jax.eval_shape(lambda: base.draws_whitened(key, 1)).shape[1],
+        )
+        energy = MlpEnergy.initial(
+            key_net, dim_theta, dim_data, width=settings.width, depth=settings.depth, bound=settings.bound
+        )
+        particles = settings.particles.init(key_particles, joint, base)
+        opt = _optimiser(settings).init(eqx.filter(energy, eqx.is_array))
+        return _Member(energy, opt, energy, particles, jnp.ones(()))
+
+    return eqx.filter_vmap(one)(keys, bases)
+
+
+@eqx.filter_jit
+def _features(bases: AbstractBase, t, w) -> Float[Array, "member n data"]:
+    return eqx.filter_vmap(lambda base: jax.vmap(base.features)(t, w))(bases)
+
+
+@eqx.filter_jit
+def _chunk(
+    state: _Member,
+    joint: JointSpace,
+    bases: AbstractBase,
+    t: Float[Array, "n dim"],
+    r: Float[Array, "member n data"],
+    train: Int[Array, "member train"],
+    keys: PRNGKeyArray,
+    first: Int[Array, ""],
+    visible: Bool[Array, ""],
+    settings: TiltedTraining,
+) -> tuple[_Member, ChunkMetrics]:
+    """Run one chunk of every member."""
+    optimiser = _optimiser(settings)
+    batch = min(settings.batch, train.shape[1])
+
+    def one_member(state: _Member, base, r, train, key):
+        def step(carry, i):
+            old, energy, opt, average, particles = carry
+            key_batch, key_particles = jr.split(jr.fold_in(key, i))
+            particles, cloud = settings.particles.advance(
+                key_particles, joint, particles, TiltedModel(base, old), TiltedModel(base, energy)
+            )
+            rows = train[jr.randint(key_batch, (batch,), 0, train.shape[0])]
+            (gap, share), gradient = eqx.filter_value_and_grad(_gap, has_aux=True)(energy, (t[rows], r[rows]), cloud)
+            updates, opt = optimiser.update(gradient, opt, eqx.filter(energy, eqx.is_array))
+            updates = jax.tree.map(lambda leaf: state.rate * leaf, updates)
+            new = eqx.apply_updates(energy, _blind(updates, t.shape[1], visible))
+            average = optax.incremental_update(new, average, 1 - settings.average)
+            return (energy, new, opt, average, particles), (gap, cloud.acceptance, cloud.step_size, share)
+
+        # The first advance of a chunk goes from the current energy to itself; its update came in the chunk before.
+        carry = (state.energy, state.energy, state.optimiser, state.average, state.particles)
+        (_, energy, opt, average, particles), record = jax.lax.scan(step, carry, first + jnp.arange(settings.chunk))
+        return _Member(energy, opt, average, particles, state.rate), ChunkMetrics(*map(jnp.mean, record))
+
+    return eqx.filter_vmap(one_member)(state, bases, r, train, keys)
+
+
+def _gap(energy: MlpEnergy, data: tuple[Array, Array], cloud: Cloud) -> tuple[Array, Array]:
+    """Return the mean energy of the data minus that of the particles, and ESS/N of the particles."""
+    batch = data[0].shape[0]
+    both = [jnp.concatenate(pair) for pair in zip(data, cloud.seen, strict=True)]
+    energies = jax.vmap(energy)(*both)  # one pass over data and particles together
+    log_weights = cloud.log_weights - cloud.of_base * jax.lax.stop_gradient(energies[batch:])
+    gap = jnp.mean(energies[:batch]) - jnp.exp(normalise(log_weights)) @ energies[batch:]
+    return gap, ess(log_weights)
+
+
+def _blind(updates: MlpEnergy, dim_theta: int, visible: Bool[Array, ""]) -> MlpEnergy:
+    """Hold the weights on theta at zero unless theta is visible."""
+    first = updates.net.weights[0]
+    rows = jnp.arange(first.shape[0])[:, None] < dim_theta
+    return eqx.tree_at(lambda e: e.net.weights[0], updates, jnp.where(rows & ~visible, 0.0, first))
+
+
+@eqx.filter_jit
+def _roll_back(state: _Member, good: _Member, healthy: Bool[Array, " member"]) -> _Member:
+    """Return unhealthy members to the last healthy state, with a smaller learning rate."""
+
+    def choose(new, old):
+        return jnp.where(healthy.reshape(healthy.shape + (1,) * (new.ndim - 1)), new, old)
+
+    restored = jax.tree.map(choose, state, good)
+    return restored._replace(rate=jnp.where(healthy, state.rate, STEP_BACK * good.rate))
+
+
+def _plain(chunk: int, sees_theta: bool, metrics: ChunkMetrics, gain: float, recoveries: int) -> dict[str, Any]:  # noqa: FBT001
+    means = {name: float(np.mean(np.asarray(value))) for name, value in metrics._asdict().items()}
+    return {"chunk": chunk, "sees_theta": sees_theta, **means, "gain": gain, "recoveries": recoveries}

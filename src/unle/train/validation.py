@@ -1,0 +1,68 @@
+r"""Held-out likelihood of tilted models: by it training is stopped and models are compared.
+
+An unnormalised model has no likelihood until its constant is known.  With an estimate of Z_pi the tilt's merit is
+
+    gain = mean_i(-E(t_i, w_i)) - log Z_pi,
+
+the log-likelihood per held-out row above that of the base alone, in nats.  An energy that over-fits has a negative one.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.models import TiltedModel
+from unle.train.joint import JointSpace
+from unle.train.particles import AbstractParticles
+from unle.train.splits import Splits
+
+
+class Validation(NamedTuple):
+    """The held-out score of every member.
+
+    Attributes:
+        gain: per held-out row above the base, shape (member,).
+        rows: the gain of each held-out row, shape (member, held_out).
+        log_z: log Z_pi of each member.
+        ess: the smallest ESS/N met in estimating it; small values make it worthless.
+    """
+
+    gain: Float[Array, " member"]
+    rows: Float[Array, "member held_out"]
+    log_z: Float[Array, " member"]
+    ess: Float[Array, " member"]
+
+
+@eqx.filter_jit
+def validate(
+    keys: PRNGKeyArray,
+    joint: JointSpace,
+    models: TiltedModel,
+    t: Float[Array, "n dim"],
+    w: Float[Array, "n data"],
+    splits: Splits,
+    particles: AbstractParticles,
+    states: Any,
+) -> Validation:
+    """Score every member on the rows held out from it.
+
+    Args:
+        keys: one per member; the same keys throughout a training make successive scores comparable.
+        joint: the space of the particles.
+        models: the members, stacked.
+        t: standardised parameters.
+        w: standardised data.
+        splits: the rows held out from each member.
+        particles: how the constant is estimated.
+        states: their states, one per member.
+    """
+
+    def one(key, model, held_out, state):
+        log_z, share = particles.log_z(key, joint, state, model)
+        rows = jax.vmap(model.log_tilt)(t[held_out], w[held_out]) - log_z
+        return Validation(jnp.mean(rows), rows, log_z, share)
+
+    return eqx.filter_vmap(one)(keys, models, splits.held_out, states)

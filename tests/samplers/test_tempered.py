@@ -1,0 +1,120 @@
+"""Contract and bookkeeping of the tempered sampler. Whether its samples are right: tests/statistical."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from unle.errors import InputError
+from unle.samplers import Sweep, tempered_smc
+from unle.samplers.sweep import evaluate
+
+SMALL = Sweep(walks=2, langevin=2)
+PRIOR = jr.normal(jr.key(99), (64, 2))
+MAX_TEMPERATURES = 25
+
+
+def log_prior(u):
+    return -0.5 * jnp.sum(u**2 + jnp.log(2 * jnp.pi))
+
+
+def log_likelihood(u, x, width):
+    """Outside the half-plane u_0 > -1 there is nothing."""
+    return jnp.where(u[0] > -1, -0.5 * jnp.sum((x - u) ** 2) / width**2, -jnp.inf)
+
+
+@eqx.debug.assert_max_traces(max_traces=2)  # once alone, once under vmap, whatever the values
+def posterior(key, x, width):
+    return tempered_smc(
+        key,
+        PRIOR,
+        log_prior,
+        lambda u: log_likelihood(u, x, width),
+        sweep=SMALL,
+        settle=1,
+        keep=3,
+        thin=2,
+        max_temperatures=MAX_TEMPERATURES,
+    )
+
+
+compiled = jax.jit(lambda key, x, width: posterior(key, x, jnp.asarray(width)))
+X = jnp.array([0.5, -0.5])
+
+
+def test_shapes_path_and_cache():
+    run = jax.tree.map(np.asarray, compiled(jr.key(0), X, 0.05))
+    count = int(run.n_temperatures)
+    assert run.draws.shape == (64, 3, 2)
+    np.testing.assert_array_equal(run.draws[:, -1], run.particles.positions)
+    assert (run.draws[:, 0] != run.draws[:, 1]).any()
+    temperature = run.path.temperature[:count]
+    assert count > 2
+    assert temperature[-1] == 1
+    assert (np.diff(temperature) > 0).all()
+    np.testing.assert_allclose(run.path.ess[1 : count - 1], 0.6, atol=0.02)
+    assert run.path.ess[count - 1] >= 0.6
+    for column in run.path:
+        assert np.isfinite(column[:count]).all()
+        assert np.isnan(column[count:]).all()
+    fresh = evaluate(jnp.asarray(run.particles.positions), log_prior, lambda u: log_likelihood(u, X, 0.05))
+    np.testing.assert_allclose(run.particles.log_reference, fresh.log_reference, rtol=1e-5)
+    np.testing.assert_allclose(run.particles.log_tilt, fresh.log_tilt, rtol=1e-4, atol=1e-4)
+    assert (run.draws[..., 0] > -1).all()
+
+
+def test_new_values_do_not_retrace_and_the_key_decides():
+    first, again = compiled(jr.key(0), X, 0.05), compiled(jr.key(0), X, 0.05)
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    other = compiled(jr.key(1), X + 0.1, 0.07)
+    assert (other.draws != first.draws).any()
+
+
+def test_many_posteriors_side_by_side():
+    """Each gets its own number of temperatures; up to rounding, it is what the run alone would be."""
+    keys, xs, widths = jr.split(jr.key(2), 3), jnp.stack([X, -0.1 * X, 3 * X]), jnp.array([0.01, 0.3, 1.0])
+    many = jax.jit(jax.vmap(posterior))(keys, xs, widths)
+    assert len(set(many.n_temperatures.tolist())) == 3
+    for index in range(3):
+        alone = compiled(keys[index], xs[index], float(widths[index]))
+        assert many.n_temperatures[index] == alone.n_temperatures
+        np.testing.assert_allclose(many.path.temperature[index], alone.path.temperature, rtol=0.3)
+        np.testing.assert_allclose(many.log_evidence[index], alone.log_evidence, atol=1.0)
+
+
+def test_no_more_temperatures_than_allowed():
+    run = compiled(jr.key(0), X, 1e-7)
+    assert run.n_temperatures == MAX_TEMPERATURES
+    assert run.path.temperature[-1] == 1
+    assert jnp.isfinite(run.draws).all()
+
+
+def test_a_likelihood_that_is_nowhere_finite_says_so():
+    run = compiled(jr.key(0), X * jnp.nan, 1.0)
+    assert run.log_evidence == -jnp.inf
+    assert jnp.isfinite(run.draws).all()
+
+
+def test_without_gradient_moves_the_gradient_is_never_asked_for(strict_keys):
+    @jax.custom_jvp
+    def opaque(u):
+        return -jnp.sum(jnp.abs(u))
+
+    @opaque.defjvp
+    def _(primals, tangents):
+        raise AssertionError("differentiated")
+
+    run = tempered_smc(jr.key(0), PRIOR, log_prior, opaque, sweep=Sweep(walks=1, langevin=0))
+    assert jnp.isnan(run.path.langevin_acceptance).all()
+    with pytest.raises(AssertionError, match="differentiated"):
+        tempered_smc(jr.key(0), PRIOR, log_prior, opaque, sweep=Sweep(walks=0, langevin=1))
+
+
+@pytest.mark.parametrize("wrong", [{"ess_target": 1.0}, {"keep": 0}, {"thin": 0}, {"settle": -1}])
+def test_wrong_settings_are_refused(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        tempered_smc(jr.key(0), PRIOR, log_prior, log_prior, **wrong)
+    with pytest.raises(InputError, match="at least one move"):
+        Sweep(walks=0, langevin=0)
