@@ -38,10 +38,12 @@ _HOMES = {
     "UnleError": "unle.errors",
     "UnleWarning": "unle.errors",
     "WarmSmc": "unle.train",
+    "ZUniformity": "unle.diagnose",
     "batched": "unle.simulate",
     "c2st": "unle.diagnose",
     "simulate": "unle.simulate",
     "task": "unle.bench",
+    "z_uniformity": "unle.diagnose",
 }
 
 __all__ = sorted([*_HOMES, "__version__"])

@@ -112,7 +112,7 @@ def test_without_gradient_moves_the_gradient_is_never_asked_for(strict_keys):
         tempered_smc(jr.key(0), PRIOR, log_prior, opaque, sweep=Sweep(walks=0, langevin=1))
 
 
-@pytest.mark.parametrize("wrong", [{"ess_target": 1.0}, {"keep": 0}, {"thin": 0}, {"settle": -1}])
+@pytest.mark.parametrize("wrong", [{"ess_target": 1.0}, {"keep": 0}, {"thin": 0}, {"max_sweeps": 0}])
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         tempered_smc(jr.key(0), PRIOR, log_prior, log_prior, **wrong)

@@ -13,11 +13,10 @@ import abc
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models.mlp import Mlp
+from unle.models.mlp import Mlp, normals
 
 LOG_2PI = 1.8378770664093453
 MAX_LOG_SCALE = 9.0  # a conditional standard deviation may shrink or grow by e^9 against the linear fit
@@ -89,7 +88,7 @@ class FixedMeasure(AbstractBase):
 
     def draws_whitened(self, key, n):
         """Draw from N(0, s^2 I)."""
-        return self.centre + self.scale * _normals(key, n, self.centre.shape[0])
+        return self.centre + self.scale * normals(key, n, self.centre.shape[0])
 
     def features(self, t, w):
         """Return w."""
@@ -163,7 +162,7 @@ class ConditionalGaussian(AbstractBase):
 
     def draws_whitened(self, key, n):
         """Draw from N(0, I)."""
-        return _normals(key, n, self.intercept.shape[0])
+        return normals(key, n, self.intercept.shape[0])
 
     def _heads(self, t):
         k = self.intercept.shape[0]
@@ -172,8 +171,3 @@ class ConditionalGaussian(AbstractBase):
         log_diagonal = MAX_LOG_SCALE * jnp.tanh(out[k : 2 * k] / MAX_LOG_SCALE)
         below = jnp.zeros((k, k), out.dtype).at[jnp.tril_indices(k, -1)].set(out[2 * k :])
         return out[:k], log_diagonal, below + jnp.diag(jnp.exp(log_diagonal))
-
-
-def _normals(key: PRNGKeyArray, n: int, k: int) -> Float[Array, "n k"]:
-    # Drawn flat: XLA takes seconds to compile a generator for an array whose last axis is short.
-    return jr.normal(key, (n * k,)).reshape(n, k)

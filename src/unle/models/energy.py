@@ -4,7 +4,7 @@ import abc
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.models.mlp import Mlp
 
@@ -43,10 +43,14 @@ class MlpEnergy(AbstractEnergy):
         width: int,
         depth: int,
         bound: float | None,
+        sees_theta: Bool[Array, ""] | bool = True,
     ) -> "MlpEnergy":
-        """Return a new, nearly constant energy that does not depend on t yet: its weights on t are zero."""
+        """Return a new, nearly constant energy; one that does not see theta has no weight on t."""
         net = Mlp(key, dim_theta + dim_data, 1, width=width, depth=depth, output_scale=0.1)
-        blind = net.weights[0].at[:dim_theta].set(0.0)
+        first = net.weights[0]
+        blind = jnp.where(
+            (jnp.arange(dim_theta + dim_data)[:, None] < dim_theta) & ~jnp.asarray(sees_theta), 0.0, first
+        )
         return cls(eqx.tree_at(lambda n: n.weights[0], net, blind), bound)
 
     def __call__(self, t, r):

@@ -39,7 +39,7 @@ class Mlp(eqx.Module):
         keys = jr.split(key, depth + 1)
         scales = [1.0] * depth + [output_scale]
         layers = zip(keys, sizes[:-1], sizes[1:], scales, strict=True)
-        self.weights = tuple(scale * jr.normal(k, (a, b)) / jnp.sqrt(a) for k, a, b, scale in layers)
+        self.weights = tuple(scale * normals(k, a, b) / jnp.sqrt(a) for k, a, b, scale in layers)
         self.biases = tuple(jnp.zeros(size) for size in sizes[1:])
 
     def __call__(self, v: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
@@ -48,3 +48,9 @@ class Mlp(eqx.Module):
         for w, b in hidden:
             v = jax.nn.swish(v @ w + b)
         return v @ weights + bias
+
+
+def normals(key: PRNGKeyArray, n: int, k: int) -> Float[Array, "n k"]:
+    """Draw an (n, k) matrix of standard normals."""
+    # Drawn flat, which gives the same numbers: XLA takes seconds to compile a generator for a small matrix.
+    return jr.normal(key, (n * k,)).reshape(n, k)

@@ -59,9 +59,10 @@ class Draws:
 
     def summary(self):
         """Return ArviZ's table: mean, sd, interval, effective sample sizes and R-hat per parameter."""
-        import arviz_stats
+        # From the module itself: without xarray the package hides these names instead of failing.
+        from arviz_stats.summary import summary
 
-        return _SUMMARY(self.to_arviz())
+        return summary(self.to_arviz(), round_to="none")  # two decimals would turn a rate of 1e-4 into zero
 
     def save(self, path: str | Path) -> Path:
         """Write the draws as NetCDF, group `posterior`, readable by ArviZ and xarray."""

@@ -5,6 +5,7 @@ r"""The posterior: prior times likelihood, for any observation.
 The likelihood is fitted once; a new observation only changes an argument of compiled functions.
 """
 
+import operator
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.scipy.optimize import minimize
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key
 
 from unle.errors import InputError, UnleWarning
 from unle.models import TractableLikelihood
@@ -159,7 +160,7 @@ def _sample(
     prior: Prior,
     likelihood: TractableLikelihood,
     strategy: AbstractStrategy,
-    keys: PRNGKeyArray,
+    keys: Key[Array, " observation"],
     rows: Float[Array, "observation rows dim_x"],
     n: int,
 ) -> Sampled:
@@ -210,7 +211,7 @@ def _climb(prior: Prior, likelihood: TractableLikelihood, starts, rows):
 
 def _unstack(result: Sampled) -> list[Sampled]:
     host = jax.tree.map(np.asarray, result)
-    return [jax.tree.map(lambda leaf: leaf[i], host) for i in range(host.draws.shape[0])]
+    return [jax.tree.map(operator.itemgetter(i), host) for i in range(host.draws.shape[0])]
 
 
 def _as_draws(names: tuple[str, ...], rows: np.ndarray, seed: int, sampled: Sampled) -> Draws:

@@ -5,10 +5,12 @@ particle remembers $\log r$ and $\ell$ apart, so that changing the temperature c
 of moves complement each other:
 
 * **walks** need one evaluation and no gradient. The step is a random multiple of the difference between two
-  other particles (differential evolution: ter Braak 2006), or of Gaussian noise with the particles'
+  other particles (differential evolution, ter Braak 2006), or of Gaussian noise with the particles'
   covariance. Differences know the shape of the target: those within one mode are as long as that mode is
-  wide, those between modes lead from mode to mode. The scale is log-uniform over two and a half decades, so
-  that some step fits wherever a particle sits, even in a crescent a hundred times thinner than the whole.
+  wide, those between modes lead from mode to mode, more often so when applied to some coordinates only (a
+  parameter that enters squared has a mirror image along one axis). The scale is log-uniform over two and a
+  half decades, so that some step fits wherever a particle sits, even in a crescent a hundred times thinner
+  than the whole.
 * **Langevin moves** (MALA) follow the gradient in coordinates whitened by the particles' covariance, with one
   shared, adapted step size. They are what works beyond five dimensions or so.
 
@@ -32,8 +34,10 @@ from unle.samplers.whitening import Whitening, fit_whitening
 
 LANGEVIN_TARGET = 0.574  # Roberts & Rosenthal (1998)
 WALK_DECADES = (-2.3, 0.2)  # log10 of the scale, relative to 2.38 / sqrt(dim), optimal for a Gaussian
-GAUSSIAN_SHARE = 0.2  # of the walks take Gaussian steps: they can leave the span of few distinct particles
-JUMP_SHARE = 0.3  # of the difference steps are taken at full length: jumps from mode to mode
+GAUSSIAN_SHARE = 0.15  # of the walks take Gaussian steps: they can leave the span of few distinct particles
+JUMP_SHARE = 0.3  # of the walks take a difference at full length: jumps from mode to mode
+PARTIAL_SHARE = 0.7  # of the differences are applied to a random few of the coordinates only,
+PARTIAL_NORMAL = 0.524  # each with probability .3, that of a normal number above this one
 
 
 class TemperedParticles(NamedTuple):
@@ -150,9 +154,9 @@ class Sweep(eqx.Module):
         key_normal, key_uniform = jr.split(key)
         moves = self.walks + self.langevin
         normals = jr.normal(key_normal, (moves * n * dim,)).reshape(moves, n, dim)
-        uniforms = jr.uniform(key_uniform, ((5 * self.walks + self.langevin) * n,)).reshape(-1, n)
-        walks = (normals[: self.walks], uniforms[: 5 * self.walks].reshape(self.walks, 5, n))
-        return walks, (normals[self.walks :], uniforms[5 * self.walks :])
+        uniforms = jr.uniform(key_uniform, ((6 * self.walks + self.langevin) * n,)).reshape(-1, n)
+        walks = (normals[: self.walks], uniforms[: 6 * self.walks].reshape(self.walks, 6, n))
+        return walks, (normals[self.walks :], uniforms[6 * self.walks :])
 
 
 def evaluate(
@@ -183,19 +187,23 @@ def _tempered_gradient(log_reference, log_tilt, temperature, whitening: Whitenin
 
 def _walk(randomness, particles, log_reference, log_tilt, temperature, whitening, archive):
     """Propose u + random scale x (difference of two particles, or Gaussian noise): a symmetric step."""
-    noise, (kind, exponent, first, second, uniform) = randomness
+    noise, (kind, part, exponent, first, second, uniform) = randomness
     n, dim = particles.positions.shape
-    first, second = (jnp.minimum((n * choice).astype(int), n - 1) for choice in (first, second))
     low, high = WALK_DECADES
-    scale = 10 ** (low + (high - low) * exponent) * 2.38 / jnp.sqrt(dim)
-
+    scale = 2.38 * 10 ** (low + (high - low) * exponent)
     is_gaussian = kind < GAUSSIAN_SHARE
-    is_jump = kind < GAUSSIAN_SHARE + (1 - GAUSSIAN_SHARE) * JUMP_SHARE
-    # A difference of two independent particles has twice their covariance; hence the root of one half.
-    length = jnp.where(is_jump, 1.0, scale * jnp.sqrt(0.5))
-    differences = length[:, None] * (archive[first] - archive[second])
-    steps = jnp.where(is_gaussian[:, None], scale[:, None] * (noise @ whitening.factor.T), differences)
+    is_jump = kind < GAUSSIAN_SHARE + JUMP_SHARE  # unless Gaussian
 
+    first, second = (jnp.minimum((n * choice).astype(int), n - 1) for choice in (first, second))
+    chosen = noise > PARTIAL_NORMAL  # the noise serves twice: a step uses it one way or the other
+    is_partial = (part < PARTIAL_SHARE) & jnp.any(chosen, axis=1)
+    chosen = chosen | ~is_partial[:, None]
+    # A difference of two independent particles has twice their covariance; hence the 2.
+    length = jnp.where(is_jump, 1.0, scale / jnp.sqrt(2 * jnp.sum(chosen, axis=1)))
+    differences = length[:, None] * chosen * (archive[first] - archive[second])
+    noise = (scale / jnp.sqrt(dim))[:, None] * (noise @ whitening.factor.T)
+
+    steps = jnp.where(is_gaussian[:, None], noise, differences)
     proposed = evaluate(particles.positions + steps, log_reference, log_tilt)
     log_ratio = proposed.at(temperature) - particles.at(temperature)
     particles, acceptance, _ = _accept(uniform, particles, proposed, log_ratio)

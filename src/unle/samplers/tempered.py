@@ -3,7 +3,8 @@ r"""Tempered sequential Monte Carlo: from a reference to a posterior, through ev
 The target is $\pi(u) \propto r(u)\,e^{\ell(u)}$, a reference r (the prior, in unconstrained coordinates)
 tilted by a log-likelihood. The sampler starts from draws of the reference and raises the temperature
 $\beta$ in $r\,e^{\beta\ell}$ from 0 to 1. Each next $\beta$ is as large as the effective sample size of the reweighted
-particles allows; then follow resampling and a sweep of moves at the new temperature.
+particles allows; then follow resampling and sweeps of moves at the new temperature, as many (within limits)
+as it takes to make the particles forget where they were.
 
 Why this rather than a few long chains: modes get their weights from the whole population, not from the number
 of chains that happened to start in each basin. And the evidence $\int r\,e^{\ell}$ comes for free, estimated
@@ -31,9 +32,10 @@ from unle.samplers.sweep import Sweep, TemperedParticles, evaluate
 
 # The acceptance is averaged over all particles, a clear signal, and there are few moves per temperature: a
 # large floor lets the step size keep up with the temperature.
-LANGEVIN_STEP = SharedStepSize(initial=0.5, floor=0.7, smallest=1e-6, largest=4.0)
+LANGEVIN_STEP = SharedStepSize(initial=0.5, floor=1.0, smallest=1e-6, largest=4.0)
 SMALLEST_LOG_INCREMENT = -25.0  # of the temperature: log-likelihoods may span e^25
 BISECTIONS = 30
+MIXED = 0.5  # correlation with the start of the temperature, below which particles count as mixed
 
 
 class TemperedPath(NamedTuple):
@@ -81,6 +83,8 @@ class _Progress(NamedTuple):
     log_evidence: Float[Array, ""]
     step_state: StepSizeState
     n_temperatures: Int[Array, ""]
+    origin: Float[Array, "particle dim"]  # where the particles were before the sweeps at this temperature
+    n_sweeps: Int[Array, ""]  # at this temperature
     n_final: Int[Array, ""]  # sweeps at temperature 1, beyond the first
     draws: Float[Array, "draw particle dim"]
     path: TemperedPath
@@ -95,6 +99,7 @@ def tempered_smc(
     sweep: Sweep | None = None,
     step_size: AbstractStepSize | None = None,
     ess_target: float = 0.6,
+    max_sweeps: int = 3,
     settle: int = 2,
     keep: int = 1,
     thin: int = 1,
@@ -110,6 +115,8 @@ def tempered_smc(
         sweep: the moves made at each temperature.
         step_size: the controller of the Langevin step size, in whitened coordinates.
         ess_target: ESS/N to come down to with each temperature. Higher is slower and safer.
+        max_sweeps: at each temperature. A new temperature is tried as soon as the positions correlate by less
+            than one half, in every coordinate, with those before the sweeps.
         settle: further sweeps at temperature 1 before the first draw is kept.
         keep: draws to keep of each particle.
         thin: sweeps between kept draws.
@@ -132,51 +139,54 @@ def tempered_smc(
     """
     sweep = Sweep() if sweep is None else sweep
     step_size = LANGEVIN_STEP if step_size is None else step_size
-    _check(positions, ess_target, settle, keep, thin, max_temperatures)
+    _check(positions, ess_target, max_sweeps, settle, keep, thin, max_temperatures)
     n, dim = positions.shape
-    n_final = settle + keep * thin
 
     def one_sweep(progress: _Progress) -> _Progress:
         key, key_resample, key_sweep = jr.split(progress.key, 3)
-        particles = progress.particles
-        is_tempering = progress.temperature < 1.0
+        particles, temperature = progress.particles, progress.temperature
+        is_tempering = temperature < 1.0
+        is_mixed = _correlation(progress.origin, particles.positions) < MIXED
+        is_new = is_tempering & (is_mixed | (progress.n_sweeps % max_sweeps == 0))
         is_last = progress.n_temperatures == max_temperatures - 1
-        temperature = _next_temperature(particles.log_tilt, progress.temperature, ess_target)
-        temperature = jnp.where(is_last, 1.0, temperature)
 
-        log_weights = _log_weights(particles.log_tilt, temperature - progress.temperature)
-        ancestors = systematic_indices(key_resample, log_weights)
-        ancestors = jnp.where(is_tempering, ancestors, jnp.arange(n))
-        particles = jax.tree.map(lambda leaf: leaf[ancestors], particles)
+        raised = _next_temperature(particles.log_tilt, temperature, ess_target)
+        raised = jnp.where(is_last, 1.0, raised)
+        log_weights = _log_weights(particles.log_tilt, raised - temperature)
+        ancestors = jnp.where(is_new, systematic_indices(key_resample, log_weights), jnp.arange(n))
+        resampled = jax.tree.map(lambda leaf: leaf[ancestors], particles)
         particles, step_state, info = sweep(
             key_sweep,
-            particles,
+            resampled,
             log_reference,
             log_tilt,
-            temperature=temperature,
+            temperature=jnp.where(is_new, raised, temperature),
             step_size=step_size,
             step_state=progress.step_state,
         )
 
-        # Sweeps at temperature 1 after the first overwrite its entry in the path, all but the ESS.
-        entry = progress.n_temperatures - jnp.where(is_tempering, 0, 1)
-        share = jnp.where(is_tempering, ess(log_weights), progress.path.ess[entry])
+        # Further sweeps at the same temperature overwrite its entry in the path, all but the ESS.
+        entry = progress.n_temperatures - jnp.where(is_new, 0, 1)
+        share = jnp.where(is_new, ess(log_weights), progress.path.ess[entry])
+        temperature = jnp.where(is_new, raised, temperature)
         row = TemperedPath(temperature, share, *info, jnp.mean(step_size.value(step_state)))
-        final = progress.n_final + jnp.where(is_tempering, 0, 1)
+        n_final = progress.n_final + jnp.where(is_tempering, 0, 1)
         return _Progress(
             key,
             particles,
             temperature,
-            progress.log_evidence + jnp.where(is_tempering, log_mean_exp(log_weights), 0.0),
+            progress.log_evidence + jnp.where(is_new, log_mean_exp(log_weights), 0.0),
             step_state,
             entry + 1,
-            final,
-            _keep_draw(progress.draws, particles.positions, final - settle, thin),
+            jnp.where(is_new, resampled.positions, progress.origin),
+            jnp.where(is_new, 1, progress.n_sweeps + 1),
+            n_final,
+            _keep_draw(progress.draws, particles.positions, n_final - settle, thin),
             jax.tree.map(lambda column, value: column.at[entry].set(value), progress.path, row),
         )
 
     def unfinished(progress: _Progress):
-        return (progress.temperature < 1.0) | (progress.n_final < n_final)
+        return (progress.temperature < 1.0) | (progress.n_final < settle + keep * thin)
 
     nothing = jnp.full(max_temperatures, jnp.nan)
     zero, none = jnp.zeros(()), jnp.zeros((), int)
@@ -186,6 +196,8 @@ def tempered_smc(
         zero,
         zero,
         step_size.init(n),
+        none,
+        positions,
         none,
         none,
         jnp.zeros((keep, n, dim)),
@@ -222,6 +234,14 @@ def _next_temperature(log_tilt, temperature, ess_target):
     return jnp.where(may_finish, 1.0, jnp.minimum(temperature + jnp.exp(low), 1.0))
 
 
+def _correlation(before, after):
+    """Return the largest correlation between old and new values of any one coordinate."""
+    before, after = before - jnp.mean(before, axis=0), after - jnp.mean(after, axis=0)
+    product = jnp.mean(before * after, axis=0)
+    widths = jnp.sqrt(jnp.mean(before**2, axis=0) * jnp.mean(after**2, axis=0))
+    return jnp.max(product / jnp.where(widths > 0, widths, 1.0))
+
+
 def _keep_draw(draws, positions, since_settled, thin):
     """Write the positions into the record if a draw is due: every `thin` sweeps, once settled."""
     is_due = (since_settled > 0) & (since_settled % thin == 0)
@@ -229,7 +249,7 @@ def _keep_draw(draws, positions, since_settled, thin):
     return draws.at[slot].set(jnp.where(is_due, positions, draws[slot]))
 
 
-def _check(positions, ess_target, settle, keep, thin, max_temperatures) -> None:
+def _check(positions, ess_target, max_sweeps, settle, keep, thin, max_temperatures) -> None:
     if positions.ndim != 2 or positions.shape[0] < 2:
         raise InputError(
             f"expected positions of shape (particle, dim) with 2 particles or more; got {positions.shape}; "
@@ -237,8 +257,8 @@ def _check(positions, ess_target, settle, keep, thin, max_temperatures) -> None:
         )
     if not 0 < ess_target < 1:
         raise InputError(f"expected 0 < ess_target < 1; got {ess_target}; try ess_target=0.6")
-    if settle < 0 or keep < 1 or thin < 1 or max_temperatures < 1:
+    if settle < 0 or min(max_sweeps, keep, thin, max_temperatures) < 1:
         raise InputError(
-            "expected settle >= 0, keep >= 1, thin >= 1 and max_temperatures >= 1; "
-            f"got {settle}, {keep}, {thin} and {max_temperatures}; try the defaults"
+            "expected settle >= 0 and max_sweeps, keep, thin and max_temperatures >= 1; "
+            f"got {settle}, {max_sweeps}, {keep}, {thin} and {max_temperatures}; try the defaults"
         )

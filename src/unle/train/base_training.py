@@ -3,6 +3,7 @@
 import abc
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -38,4 +39,5 @@ class FixedBase(AbstractBaseTraining):
 
     def fit(self, key, t, w, splits):
         """Return the same measure for every member."""
-        return FixedMeasure(jnp.zeros(splits.train.shape[:1] + w.shape[1:]), jnp.full(len(splits.train), self.scale))
+        one = FixedMeasure(jnp.zeros(w.shape[1]), jnp.asarray(self.scale, w.dtype))
+        return jax.tree.map(lambda leaf: jnp.stack([leaf] * splits.train.shape[0]), one)

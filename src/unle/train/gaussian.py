@@ -2,8 +2,8 @@ r"""Fit conditional Gaussians, the bases of residual energies, rung by rung.
 
 The first rung is a linear mean with one covariance, in closed form; with few data in many dimensions it is the best
 there is.  The second lets a network of theta bend the mean and the covariance.  Each member of the ensemble trains on
-its own split, and keeps the point of its training with the best likelihood on its held-out rows, the linear fit
-included: where the network only over-fits, the member stays linear.
+its own split and keeps the point of its training with the best likelihood on its held-out rows.  If the networks do
+not beat the linear fits by more than a standard error of the held-out likelihood, all members stay linear.
 """
 
 from typing import NamedTuple
@@ -37,6 +37,7 @@ class GaussianTraining(AbstractBaseTraining):
         weight_decay: decoupled weight decay.
         average: decay of the running mean of the weights that is validated and returned.
         chunk: steps between validations.
+        patience: chunks in which no member improves, after which the fit stops.
     """
 
     width: int = eqx.field(static=True, default=64)
@@ -47,6 +48,7 @@ class GaussianTraining(AbstractBaseTraining):
     weight_decay: float = eqx.field(static=True, default=0.01)
     average: float = eqx.field(static=True, default=0.98)
     chunk: int = eqx.field(static=True, default=50)
+    patience: int = eqx.field(static=True, default=10)
 
     def fit(self, key, t, w, splits):
         """Fit the members' Gaussians."""
@@ -90,11 +92,33 @@ def fit_gaussians(
     state = _Fit(nets, eqx.filter_vmap(optimiser.init)(nets), nets, zero, jnp.full(members, -jnp.inf))
     state = eqx.filter_jit(_validate_zero)(state, bases, t, w, splits)
     keys = jr.split(key_train, members)
+    best, since = -np.inf, 0
     with progress("Fitting the Gaussian base", total=settings.iterations) as bar:
         for first in range(0, settings.iterations, settings.chunk):
             state = _chunk(state, bases, t, w, splits, keys, jnp.asarray(first), settings)
-            bar.advance(settings.chunk, note=f"held-out log-likelihood {float(jnp.mean(state.best_score)):.2f}")
-    return eqx.tree_at(lambda b: b.net, bases, state.best), state.best_score
+            score = float(jnp.mean(state.best_score))
+            bar.advance(settings.chunk, note=f"held-out log-likelihood {score:.2f}")
+            best, since = (score, 0) if score > best else (best, since + 1)
+            if since >= settings.patience:
+                break
+    fitted = eqx.tree_at(lambda b: b.net, bases, state.best)
+    linear = eqx.tree_at(lambda b: b.net, bases, zero)
+    return _simplest_as_good(linear, fitted, t, w, splits)
+
+
+def _simplest_as_good(
+    linear: ConditionalGaussian, fitted: ConditionalGaussian, t, w, splits: Splits
+) -> tuple[ConditionalGaussian, Float[Array, " member"]]:
+    """Return the linear fits unless the networks are better by more than one standard error on the held-out rows."""
+    scores = [np.asarray(_row_scores(bases, t, w, splits)) for bases in (linear, fitted)]
+    difference = np.ravel(scores[1] - scores[0])
+    better = np.mean(difference) > np.std(difference) / np.sqrt(len(difference))
+    return (fitted, jnp.asarray(scores[1].mean(1))) if better else (linear, jnp.asarray(scores[0].mean(1)))
+
+
+@eqx.filter_jit
+def _row_scores(bases: ConditionalGaussian, t, w, splits: Splits) -> Float[Array, "member held_out"]:
+    return eqx.filter_vmap(lambda base, rows: jax.vmap(base.log_density)(t[rows], w[rows]))(bases, splits.held_out)
 
 
 class _Fit(NamedTuple):
@@ -132,8 +156,8 @@ def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: Gaus
             rows = train[jr.randint(jr.fold_in(key, i), (batch,), 0, train.shape[0])]
             gradient = jax.grad(lambda net: -_score(net, base, t[rows], w[rows]))(net)
             updates, opt = optimiser.update(gradient, opt, net)
-            net = optax.apply_updates(net, updates)
-            average = optax.incremental_update(net, average, 1 - settings.average)
+            net = eqx.apply_updates(net, updates)
+            average = jax.tree.map(lambda a, b: settings.average * a + (1 - settings.average) * b, average, net)
             return (net, opt, average), None
 
         carry = (state.net, state.optimiser, state.average)

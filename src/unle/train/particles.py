@@ -2,8 +2,8 @@ r"""Particle approximations of a tilted model while it trains.
 
 The gradient of the log-likelihood needs an expectation under the model of the moment.  Three ways to follow it:
 
-* `BaseParticles` weighs draws of the prior and the base by exp(-E): no chains, hence nothing that could fail to mix,
-  as long as the base is near enough for the weights to be even (a dozen dimensions or so);
+* `BaseParticles` takes draws of the prior and the base with weights exp(-E): no chains, hence nothing that could fail
+  to mix, as long as the base is near enough for many draws to count (a dozen dimensions or so);
 * `PersistentChains` moves particles by a Markov kernel under the new model, never restarting them;
 * `WarmSmc` carries weighted particles from the previous model to the new one: reweight by exp(E_old - E_new),
   resample when the weights have become unequal, then move.  The weights keep the approximation consistent however few
@@ -32,6 +32,7 @@ from unle.samplers import (
     bridge,
     ess,
     log_mean_exp,
+    normalise,
     refresh,
     run_chains,
 )
@@ -45,7 +46,7 @@ class Cloud(NamedTuple):
 
     Attributes:
         seen: (t, r) of each particle.
-        log_weights: weights that make them a sample of the model, or of the base where `of_base` is set.
+        log_weights: weights that make them a sample of the model; without the factor exp(-E) where `of_base` is set.
         of_base: whether exp(-E) is still missing from the weights; the gradient evaluates E there anyway.
         acceptance: mean acceptance probability of the moves that made them; 1 if there were none.
         step_size: of these moves; 0 if there were none.
@@ -71,6 +72,10 @@ class AbstractParticles(eqx.Module):
     ) -> tuple[Any, Cloud]:
         """Turn particles of the old model into particles of the new one."""
 
+    def renew(self, joint: JointSpace, state: Any, model: TiltedModel) -> Any:
+        """Prepare for another chunk of training, with the model as it is now; nothing to do for most."""
+        return state
+
     @abc.abstractmethod
     def log_z(
         self, key: PRNGKeyArray, joint: JointSpace, state: Any, model: TiltedModel
@@ -78,8 +83,25 @@ class AbstractParticles(eqx.Module):
         """Estimate log Z_pi of a model, and return the smallest ESS/N met on the way."""
 
 
+class PoolState(NamedTuple):
+    """A pool of draws of prior and base, and the energies by which its members are chosen.
+
+    Attributes:
+        seen: (t, r) of every draw.
+        energies: E of every draw when the pool was last renewed; zero before.
+        cumulative: running sum of the weights exp(-E) at that time, ending at 1.
+    """
+
+    seen: Seen
+    energies: Float[Array, " pool"]
+    cumulative: Float[Array, " pool"]
+
+
 class BaseParticles(AbstractParticles):
-    """Importance sampling from the base, with fresh particles at every iteration.
+    """Importance sampling from the base, with other particles at every iteration.
+
+    Particles are taken from a pool with probability proportional to exp(-E) as it was at the last renewal, and weighed
+    by what the energy has changed since: nearly even weights, and no chain that could fail to mix.
 
     Args:
         n: particles per iteration.
@@ -92,17 +114,27 @@ class BaseParticles(AbstractParticles):
     def init(self, key, joint, base):
         """Draw the pool."""
         positions = joint.draws(key, base, self.pool)
-        return jax.vmap(lambda position: joint.seen(base, position))(positions)
+        seen = jax.vmap(lambda position: joint.seen(base, position))(positions)
+        return PoolState(seen, jnp.zeros(self.pool), jnp.arange(1, self.pool + 1) / self.pool)
+
+    def renew(self, joint, state, model):
+        """Evaluate the energy on the whole pool."""
+        energies = jax.vmap(model.energy)(*state.seen)
+        cumulative = jnp.cumsum(jnp.exp(normalise(-energies)))
+        return PoolState(state.seen, energies, cumulative / cumulative[-1])
 
     def advance(self, key, joint, state, old, new):
-        """Take n of the pool, to be weighed by exp(-E)."""
-        rows = jr.randint(key, (self.n,), 0, self.pool)
-        seen = jax.tree.map(lambda leaf: leaf[rows], state)
-        return state, Cloud(seen, jnp.zeros(self.n), of_base=True, acceptance=jnp.ones(()), step_size=jnp.zeros(()))
+        """Take n of the pool, to be weighed by exp(E at the last renewal - E)."""
+        comb = (jnp.arange(self.n) + jr.uniform(key)) / self.n
+        rows = jnp.minimum(jnp.searchsorted(state.cumulative, comb), self.pool - 1)
+        seen = jax.tree.map(lambda leaf: leaf[rows], state.seen)
+        return state, Cloud(
+            seen, state.energies[rows], of_base=True, acceptance=jnp.ones(()), step_size=jnp.zeros(())
+        )
 
     def log_z(self, key, joint, state, model):
         """Average exp(-E) over the whole pool."""
-        log_weights = -jax.vmap(model.energy)(*state)
+        log_weights = -jax.vmap(model.energy)(*state.seen)
         return log_mean_exp(log_weights), ess(log_weights)
 
 

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from unle.errors import Outcome
-from unle.models import AbstractBase, MlpEnergy, TiltedModel
+from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
 from unle.progress import progress
 from unle.samplers import ess, normalise
 from unle.train.joint import JointSpace
@@ -60,7 +60,7 @@ class TiltedTraining(eqx.Module):
     bound: float | None = eqx.field(static=True, default=20.0)
     iterations: int = eqx.field(static=True, default=1000)
     batch: int = eqx.field(static=True, default=512)
-    learning_rate: float = eqx.field(static=True, default=0.01)
+    learning_rate: float = eqx.field(static=True, default=0.02)
     weight_decay: float = eqx.field(static=True, default=0.1)
     average: float = eqx.field(static=True, default=0.98)
     chunk: int = eqx.field(static=True, default=50)
@@ -142,7 +142,8 @@ def fit_tilted(
     """
     members = splits.train.shape[0]
     key_init, key_train, key_z = jr.split(key, 3)
-    state = _start(jr.split(key_init, members), joint, bases, settings)
+    visible = jnp.asarray(sees_theta)
+    state = _start(jr.split(key_init, members), joint, bases, visible, settings)
     r = _features(bases, t, w)
     best, best_gain, best_chunk, best_validation = state, 0.0, -1, None
     highest = np.zeros(members)
@@ -155,7 +156,6 @@ def fit_tilted(
     with progress(title, total=n_chunks * settings.chunk) as bar:
         for chunk in range(n_chunks):
             first = jnp.asarray(chunk * settings.chunk)
-            visible = jnp.asarray(sees_theta)
             new, metrics = _chunk(state, joint, bases, t, r, splits.train, keys_train, first, visible, settings)
             models = TiltedModel(bases, new.average)
             scores = validate(keys_z, joint, models, t, w, splits, settings.particles, new.particles)
@@ -202,7 +202,13 @@ def _optimiser(settings: TiltedTraining) -> optax.GradientTransformation:
 
 
 @eqx.filter_jit
-def _start(keys: PRNGKeyArray, joint: JointSpace, bases: AbstractBase, settings: TiltedTraining) -> _Member:
+def _start(
+    keys: Key[Array, " member"],
+    joint: JointSpace,
+    bases: AbstractBase,
+    visible: Bool[Array, ""],
+    settings: TiltedTraining,
+) -> _Member:
     def one(key, base):
         key_net, key_particles = jr.split(key)
         dim_theta, dim_data = (
@@ -210,7 +216,13 @@ def _start(keys: PRNGKeyArray, joint: JointSpace, bases: AbstractBase, settings:
             jax.eval_shape(lambda: base.draws_whitened(key, 1)).shape[1],
         )
         energy = MlpEnergy.initial(
-            key_net, dim_theta, dim_data, width=settings.width, depth=settings.depth, bound=settings.bound
+            key_net,
+            dim_theta,
+            dim_data,
+            width=settings.width,
+            depth=settings.depth,
+            bound=settings.bound,
+            sees_theta=visible,
         )
         particles = settings.particles.init(key_particles, joint, base)
         opt = _optimiser(settings).init(eqx.filter(energy, eqx.is_array))
@@ -232,7 +244,7 @@ def _chunk(
     t: Float[Array, "n dim"],
     r: Float[Array, "member n data"],
     train: Int[Array, "member train"],
-    keys: PRNGKeyArray,
+    keys: Key[Array, " member"],
     first: Int[Array, ""],
     visible: Bool[Array, ""],
     settings: TiltedTraining,
@@ -253,18 +265,19 @@ def _chunk(
             updates, opt = optimiser.update(gradient, opt, eqx.filter(energy, eqx.is_array))
             updates = jax.tree.map(lambda leaf: state.rate * leaf, updates)
             new = eqx.apply_updates(energy, _blind(updates, t.shape[1], visible))
-            average = optax.incremental_update(new, average, 1 - settings.average)
+            average = jax.tree.map(lambda a, b: settings.average * a + (1 - settings.average) * b, average, new)
             return (energy, new, opt, average, particles), (gap, cloud.acceptance, cloud.step_size, share)
 
         # The first advance of a chunk goes from the current energy to itself; its update came in the chunk before.
-        carry = (state.energy, state.energy, state.optimiser, state.average, state.particles)
+        particles = settings.particles.renew(joint, state.particles, TiltedModel(base, state.energy))
+        carry = (state.energy, state.energy, state.optimiser, state.average, particles)
         (_, energy, opt, average, particles), record = jax.lax.scan(step, carry, first + jnp.arange(settings.chunk))
         return _Member(energy, opt, average, particles, state.rate), ChunkMetrics(*map(jnp.mean, record))
 
     return eqx.filter_vmap(one_member)(state, bases, r, train, keys)
 
 
-def _gap(energy: MlpEnergy, data: tuple[Array, Array], cloud: Cloud) -> tuple[Array, Array]:
+def _gap(energy: AbstractEnergy, data: tuple[Array, Array], cloud: Cloud) -> tuple[Array, Array]:
     """Return the mean energy of the data minus that of the particles, and ESS/N of the particles."""
     batch = data[0].shape[0]
     both = [jnp.concatenate(pair) for pair in zip(data, cloud.seen, strict=True)]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key
 
 from unle.models import TiltedModel
 from unle.train.joint import JointSpace
@@ -38,7 +38,7 @@ class Validation(NamedTuple):
 
 @eqx.filter_jit
 def validate(
-    keys: PRNGKeyArray,
+    keys: Key[Array, " member"],
     joint: JointSpace,
     models: TiltedModel,
     t: Float[Array, "n dim"],

@@ -1,0 +1,53 @@
+"""The command line: `unle VERB ...`.  The verbs are in `unle.commands`, one file each."""
+
+from typing import Annotated
+
+import typer
+
+from unle.commands import demo, run, sample, tasks
+
+app = typer.Typer(
+    name="unle",
+    help="Simulation-based inference with energy-based likelihoods: your simulator in, posterior draws out.",
+    epilog="Start with:  unle demo",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    add_completion=False,
+    pretty_exceptions_enable=False,  # what is not one clear sentence is a bug, and then the plain traceback helps most
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog=demo.EXAMPLE)(demo.demo)
+app.command(epilog=run.EXAMPLE)(run.run)
+app.command(epilog=sample.EXAMPLE)(sample.sample)
+app.command(epilog=tasks.EXAMPLE)(tasks.tasks)
+
+
+def _version(wanted: bool) -> bool:  # noqa: FBT001  (the signature of a typer callback)
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(version("unle"))
+        except PackageNotFoundError:  # run from a source tree that was not installed
+            typer.echo("unknown")
+        raise typer.Exit
+    return wanted
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
+
+
+@app.callback()
+def options(
+    version: Version = False,  # noqa: FBT002
+) -> None:
+    """Options before the verb."""
+
+
+def main() -> None:
+    """Run the command line; the entry point of the `unle` script."""
+    app(prog_name="unle")
+
+
+if __name__ == "__main__":
+    main()

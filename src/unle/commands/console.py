@@ -1,0 +1,105 @@
+"""How a command speaks: results on standard output, everything else on standard error, and a plain ending.
+
+A command that cannot do what was asked ends with one sentence and a non-zero exit status; a traceback means a bug.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from unle.errors import UnleError, UnleWarning
+
+FILE_WIDTH = 120  # columns of a table that goes to a file or a pipe
+STOPPED = 130  # the exit status that shells give to Ctrl-C
+
+
+def say(text: str) -> None:
+    """Write one line to standard error: what a person wants to know and a program should not have to skip."""
+    typer.echo(text, err=True)
+
+
+@contextmanager
+def plain_ending(saved: Callable[[], str] = lambda: "nothing was written.") -> Iterator[None]:
+    """Turn errors, warnings and Ctrl-C inside the block into one sentence each.
+
+    Args:
+        saved: called after Ctrl-C; says what of the work is kept, as the second half of a sentence.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UnleWarning)
+        warnings.showwarning = _one_line_each(warnings.showwarning)
+        try:
+            yield
+        except KeyboardInterrupt:
+            say(f"stopped; {saved()}")
+            raise typer.Exit(STOPPED) from None
+        except BrokenPipeError:  # the reader of our output has gone, as in `unle tasks | head -1`
+            raise
+        except (UnleError, OSError) as error:
+            # Later paragraphs of a message are details, such as the traceback of a user's simulator.
+            sentence = " ".join(str(error).split("\n\n")[0].split())
+            say(f"error: {sentence}")
+            raise typer.Exit(1) from None
+
+
+def _one_line_each(otherwise: Callable[..., None]) -> Callable[..., None]:
+    seen: set[str] = set()
+
+    def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+        text = " ".join(str(message).split())
+        if not issubclass(category, UnleWarning):
+            otherwise(message, category, filename, lineno, file, line)
+        elif text not in seen:
+            seen.add(text)
+            say(f"warning: {text}")
+
+    return show
+
+
+class Stages:
+    """The seconds that each stage of a command took, in the order of the stages."""
+
+    def __init__(self):
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time of the block to the stage `name`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def line(self) -> str:
+        """Return one line for people: `simulate 0.4 s, fit 61.0 s, in all 61.4 s`."""
+        parts = [f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()]
+        return ", ".join([*parts, f"in all {sum(self.seconds.values()):.1f} s"])
+
+
+def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int = 1) -> None:
+    """Print a table to standard output.
+
+    Args:
+        title: above the table.
+        columns: their heads.
+        rows: the cells, as text.
+        numbers_from: columns from this one on hold numbers and are set flush right.
+    """
+    import sys
+
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(escape(column), justify="right" if i >= numbers_from else "left", no_wrap=i == 0)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console(width=None if sys.stdout.isatty() else FILE_WIDTH).print(table)

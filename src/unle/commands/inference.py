@@ -1,0 +1,220 @@
+"""From a model to draws, in a run directory, one stage after the other; what a directory holds is not done again."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from unle.commands.console import Stages
+from unle.commands.model import Model
+from unle.commands.observation import fit_to
+from unle.diagnose.c2st import c2st_fast
+from unle.errors import InputError, StoreError
+from unle.methods import AUNLE
+from unle.posterior import Draws, Posterior
+from unle.progress import progress
+from unle.simulate import Simulations, simulate
+from unle.simulate.batched import CHUNK, Batched
+from unle.simulate.record import not_finite
+from unle.simulate.rows import run_rows
+from unle.store import RunDirectory, SimulationStore
+from unle.store.json_files import plain
+from unle.train import GaussianTraining, TiltedTraining
+
+METHODS = ("aunle",)
+ONLY_DRAWS = {"x_o", "draws"}  # settings that the fit does not depend on
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run is asked to do.
+
+    Attributes:
+        model: the prior and the simulator.
+        budget: number of simulations.
+        x_o: the observation, or None to fit only.
+        draws: number of posterior draws.
+        seed: of the simulations; the fit uses the next one, and the draws the one after.
+        method: how to infer.
+        members: size of the ensemble; None for the method's default.
+        iterations: most optimiser steps of each network; None for the method's defaults.
+    """
+
+    model: Model
+    budget: int
+    x_o: Float[np.ndarray, "rows dim_x"] | None
+    draws: int = 10_000
+    seed: int = 0
+    method: str = "aunle"
+    members: int | None = None
+    iterations: int | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return everything that decides the result, for `run.json`."""
+        return {
+            "method": self.method,
+            "model": self.model.name,
+            "model_sha256": self.model.checksum,
+            "prior": self.model.prior.spec(),
+            "budget": self.budget,
+            "seed": self.seed,
+            "members": self.members,
+            "iterations": self.iterations,
+            "draws": self.draws,
+            "x_o": self.x_o,
+        }
+
+    def build(self) -> AUNLE:
+        """Return the method with its settings."""
+        parts: dict[str, Any] = {} if self.members is None else {"members": self.members}
+        if self.iterations is not None:
+            parts["base"] = GaussianTraining(iterations=self.iterations)
+            parts["training"] = TiltedTraining(iterations=self.iterations)
+        return AUNLE(self.model.prior, **parts)
+
+
+def open_run(path: Path, request: Request) -> RunDirectory:
+    """Open the run directory of a request, new or begun.
+
+    Raises:
+        InputError: the request cannot be fulfilled.
+        StoreError: the directory belongs to other settings; the message names the difference.
+    """
+    if request.method not in METHODS:
+        raise InputError(f"expected a method among {', '.join(METHODS)}; got {request.method!r}.")
+    if request.model.task is not None and request.x_o is not None:
+        fit_to(request.x_o, request.model.task.dim_x)
+    request.build()
+    wanted = request.settings()
+    try:
+        return RunDirectory.create(path, wanted)
+    except StoreError as error:
+        stored = RunDirectory.open(path).settings if (path / "run.json").exists() else {}
+        wanted = plain(wanted)
+        if stored and {key for key in wanted if wanted[key] != stored.get(key)} <= ONLY_DRAWS:
+            raise StoreError(f"{error} To draw again from its fit: unle sample {path} --observation FILE.") from None
+        raise
+
+
+def infer(request: Request, run: RunDirectory, stages: Stages) -> tuple[Posterior, Draws | None]:
+    """Simulate, fit and sample, or take each from the directory.
+
+    Args:
+        request: what to do.
+        run: where its results are kept.
+        stages: receives the time of every stage that had to be done.
+
+    Returns:
+        The posterior, and the draws at the request's observation if it has one.
+    """
+    fitted = run.likelihood(0)
+    if fitted.with_suffix(".json").exists():
+        posterior = Posterior.load(fitted)
+    else:
+        with stages.stage("simulate"), run.simulations() as store:
+            simulations = simulate_into(store, request)
+        if request.x_o is not None:
+            fit_to(request.x_o, simulations.x.shape[1])
+        with stages.stage("fit"):
+            seed = request.seed + 1
+            posterior = request.build().fit(simulations, seed=seed, on_metrics=run.append_metrics)
+            posterior.save(fitted, note={"method": request.method, "seed": seed, "budget": request.budget})
+    draws = None
+    if request.x_o is not None and run.draws.exists():
+        draws = Draws.load(run.draws)
+    elif request.x_o is not None:
+        with stages.stage("sample"):
+            draws = sample(posterior, request.x_o, request.draws, seed=request.seed + 2)
+            draws.save(run.draws)
+    if stages.seconds:
+        run.append_metrics(stage="seconds", **stages.seconds)
+    return posterior, draws
+
+
+def sample(posterior: Posterior, x_o: np.ndarray, n: int, *, seed: int) -> Draws:
+    """Draw from the posterior, with a sign of life."""
+    dim_x = getattr(getattr(posterior.likelihood, "x_space", None), "dim_x", x_o.shape[1])
+    with progress("Sampling the posterior", total=n) as bar:
+        draws = posterior.sample(fit_to(x_o, dim_x), n, seed=seed)
+        bar.advance(n)
+    return draws
+
+
+def check_exact(request: Request, draws: Draws, stages: Stages) -> float:
+    """Return C2ST between the draws and as many of the exact posterior."""
+    task = request.model.task
+    if task is None or request.x_o is None:
+        raise InputError("expected a built-in task with --check: only those have exact posterior draws.")
+    with stages.stage("check"), progress("Comparing with exact draws", total=1) as bar:
+        # Sampling rounds up to whole chains: leave out the surplus evenly, not a part of the last chain.
+        values = np.asarray(draws)
+        values = values[np.linspace(0, len(values) - 1, min(request.draws, len(values))).round().astype(int)]
+        if len(request.x_o) > 1:
+            raise InputError(f"expected a single observation with --check; got {len(request.x_o)} rows.")
+        score = c2st_fast(task.reference(request.x_o[0], len(values), seed=request.seed), values)
+        bar.advance(1)
+    return score
+
+
+def simulate_into(store: SimulationStore, request: Request) -> Simulations:
+    """Return the request's simulations: those of the store, and those that it lacks."""
+    model, n = request.model, request.budget
+    done = store.count(0)
+    if not done:
+        return simulate(model.simulator, model.prior, n, seed=request.seed, store=store)
+    if done < n:
+        _simulate_rest(store, request, done)
+    rows = store.read(0)
+    return Simulations(rows.theta, rows.x, rows.valid, rows.reasons, rows.seconds)
+
+
+def _simulate_rest(store: SimulationStore, request: Request, done: int) -> None:
+    """Go on after an interruption: rows have seeds of their own, so the result is the same as without it."""
+    simulator, n = request.model.simulator, request.budget
+    theta = np.asarray(request.model.prior.sample(n, seed=request.seed), dtype=np.float64)
+    width = store.read(0).x.shape[1]
+    size = CHUNK if isinstance(simulator, Batched) else 1
+    with progress("Simulating the rest", total=n - done) as bar:
+        for start in range(done, n, size):
+            ids = range(start, min(start + size, n))
+            rows = run_rows(simulator, theta[ids.start : ids.stop], ids, seed=request.seed, round=0)
+            reasons = []
+            for row in rows:
+                reason = row.reason
+                if row.x is not None and not np.isfinite(row.x).all():
+                    reason = not_finite(row.x)
+                elif row.x is not None and width and len(row.x) != width:
+                    reason = f"wrong shape: {len(row.x)} values; the first had {width}"
+                reasons.append(reason)
+            seconds = [row.seconds for row in rows]
+            store.append(
+                ids=ids, theta=theta[ids.start : ids.stop], x=[row.x for row in rows], reasons=reasons, seconds=seconds
+            )
+            bar.advance(len(ids))
+
+
+def load_posterior(run: RunDirectory) -> Posterior:
+    """Return the fitted posterior of the last round.
+
+    Raises:
+        StoreError: nothing has been fitted yet.
+    """
+    fitted = sorted((run.path / "rounds").glob("[0-9]*/likelihood.json"))
+    if not fitted:
+        raise StoreError(f"{run.path} holds no fitted likelihood yet; give `unle run` the same settings to finish it.")
+    return Posterior.load(fitted[-1].with_suffix(""))
+
+
+def saved_so_far(path: Path) -> str:
+    """Return what a directory keeps of an interrupted run, as the second half of a sentence."""
+    if not (path / "run.json").exists():
+        return "nothing was saved."
+    run = RunDirectory.open(path)
+    if run.likelihood(0).with_suffix(".json").exists():
+        kept = "the fitted likelihood is"
+    else:
+        with run.simulations() as store:
+            kept = f"{store.count():,} simulations are"
+    return f"{kept} saved in {path}, and the same command goes on from there."

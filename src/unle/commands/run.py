@@ -1,0 +1,102 @@
+"""`unle run`: simulate, fit, and draw from the posterior, all kept in one directory."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unle.commands.console import Stages, plain_ending, say
+
+EXAMPLE = "Example:  unle run two_moons --observation 1 --check"
+
+
+def run(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A built-in task, or a Python file with `prior` and `simulator`.")
+    ],
+    method: Annotated[str, typer.Option(help="How to infer.")] = "aunle",
+    budget: Annotated[int, typer.Option(min=1, help="Number of simulations.")] = 1000,
+    observation: Annotated[
+        str | None,
+        typer.Option(help="File with x_o (.csv, .txt, .npy, .json), or the number of a task's observation, 1 to 10."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory.  [default: runs/MODEL]", show_default=False)] = None,
+    draws: Annotated[int, typer.Option(min=1, help="Number of posterior draws.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes the result.")] = 0,
+    members: Annotated[int | None, typer.Option(min=1, help="Size of the ensemble, if not the default.")] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Most training steps of each network, if not the defaults.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Score a task's draws against exact ones (C2ST).")] = False,  # noqa: FBT002
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,  # noqa: FBT002
+) -> None:
+    """Simulate, fit a likelihood, and draw from the posterior.
+
+    MODEL is a built-in task (see `unle tasks`) or a Python file that defines `prior`, `simulator(theta, rng)` and,
+    optionally, the observation `x_o`. Without an observation the likelihood is fitted and saved for `unle sample`. The
+    run directory keeps everything: the same command again goes on where the last one stopped.
+    """
+    directory = Path("runs") / Path(model).stem if out is None else out
+    with plain_ending(lambda: _saved(directory)):
+        from unle.commands import inference
+        from unle.commands.model import load_model
+        from unle.commands.observation import as_rows, read_observation
+        from unle.errors import InputError
+
+        loaded = load_model(model)
+        if observation is not None:
+            x_o = read_observation(observation, loaded.task)
+        else:
+            x_o = None if loaded.x_o is None else as_rows(loaded.x_o, f"`x_o` in {model}")
+        if check and (loaded.task is None or x_o is None):
+            raise InputError("expected a built-in task and an observation with --check; try --observation 1.")
+        request = inference.Request(loaded, budget, x_o, draws, seed, method, members, iterations)
+        kept = inference.open_run(directory, request)
+        stages = Stages()
+        _, drawn = inference.infer(request, kept, stages)
+        done = not stages.seconds
+        score = inference.check_exact(request, drawn, stages) if check and drawn is not None else None
+        if done:
+            say(f"{directory} holds this run already, complete; nothing was repeated.")
+        _report(directory, drawn, stages, score, as_json=as_json, done=done)
+
+
+def _saved(directory: Path) -> str:
+    from unle.commands.inference import saved_so_far
+
+    return saved_so_far(directory)
+
+
+def _report(directory: Path, draws: Any, stages: Stages, score: float | None, *, as_json: bool, done: bool) -> None:
+    """Print the table, or the JSON object, of a finished run."""
+    from unle.commands.summary import complaints, show_summary, summarise
+
+    summary = None if draws is None else summarise(draws)
+    files = sorted(str(path) for path in directory.rglob("*") if path.is_file())
+    if as_json:
+        result = {
+            "directory": str(directory),
+            "repeated": not done,
+            "seconds": stages.seconds,
+            "draws": None if draws is None else len(draws),
+            "summary": summary,
+            "c2st": score,
+            "files": files,
+        }
+        typer.echo(json.dumps(result, indent=2))
+    elif draws is None:
+        typer.echo(f"The likelihood is fitted and saved in {directory}. Draw from it, for any observation, with")
+        typer.echo(f"    unle sample {directory} --observation FILE")
+    else:
+        show_summary(draws, summary or {})
+    for sentence in complaints(summary or {}):
+        say(f"warning: {sentence}")
+    if as_json:
+        return
+    if score is not None:
+        typer.echo(f"C2ST against exact draws: {score:.3f} (0.5 is indistinguishable, 1 is entirely different)")
+    if stages.seconds:
+        typer.echo(f"Time: {stages.line()}")
+    if draws is not None:
+        typer.echo(f"Everything is in {directory}; another observation: unle sample {directory} --observation FILE")

@@ -1,0 +1,40 @@
+"""One look for all figures: colours that colour-blind readers can tell apart, thin lines, no clutter.
+
+The colours are Okabe and Ito's; the map of densities goes from white to dark blue, by lightness alone.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+LEARNED = "#0072B2"  # blue: what was inferred
+EXACT = "#D55E00"  # vermilion: what it is compared with
+TRUTH = "#000000"  # black: known values
+THIRD = "#009E73"  # green, for a third curve
+DENSITY = "Blues"
+
+_SETTINGS = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.2,
+    "figure.dpi": 200,
+    "figure.facecolor": "white",
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Use the look inside the block, and leave the user's own settings as they were."""
+    import matplotlib
+
+    with matplotlib.rc_context(_SETTINGS):  # pyright: ignore[reportArgumentType]  # the stubs want literal keys
+        yield

@@ -1,0 +1,145 @@
+r"""Particles, normalisers and gradients against a tilted model that is known exactly.
+
+With t ~ N(0, 1), r | t ~ N(0, 1) and the energy E = -(a + b t) r + (c - 1) r^2 / 2, the tilted joint is Gaussian:
+
+    r | t ~ N((a + b t) / c, 1 / c),   t ~ N(a b / (c - b^2), c / (c - b^2)),
+    Z_pi = E_t[exp((a + b t)^2 / 2 c) / sqrt(c)] = exp(a^2 / 2 (c - b^2)) / sqrt(c - b^2).
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+from unle.models import AbstractEnergy, ConditionalGaussian, Mlp, TiltedModel
+from unle.space import Prior, fit_theta_space
+from unle.train import BaseParticles, JointSpace, PersistentChains, Splits, WarmSmc, validate
+from unle.train.tilted import _gap
+
+A, B, C = 0.5, 0.4, 1.5
+REPLICATES, ROWS = 16, 400
+Z = 4.5  # Student's t with 15 degrees of freedom: false alarms 4e-4 per comparison
+
+# name -> particles; a new kind is one more line
+PARTICLES = {
+    "of the base": BaseParticles(n=400, pool=4000),
+    "persistent chains": PersistentChains(n=400, moves=3),
+    "warm SMC": WarmSmc(n=400, moves=2),
+}
+
+
+class Known(AbstractEnergy):
+    """E = -(a + b t) r + (c - 1) r^2 / 2."""
+
+    numbers: Float[Array, " 3"]
+
+    def __call__(self, t, r):
+        a, b, c = self.numbers
+        return -(a + b * t[0]) * r[0] + 0.5 * (c - 1) * r[0] ** 2
+
+
+def exact_rows(rng, n):
+    """Draw (t, r) from the tilted model."""
+    t = A * B / (C - B**2) + np.sqrt(C / (C - B**2)) * rng.normal(size=(n, 1))
+    r = (A + B * t) / C + rng.normal(size=(n, 1)) / np.sqrt(C)
+    return jnp.asarray(t, jnp.float32), jnp.asarray(r, jnp.float32)
+
+
+@pytest.fixture(scope="module")
+def joint():
+    identity = fit_theta_space(np.array([[-1.0], [1.0]]))
+    return JointSpace.of(Prior.normal([0.0], [1.0]), identity)
+
+
+def base():
+    """A linear Gaussian that is N(0, 1) for every t, so that w = r = v."""
+    zeros = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape), jax.eval_shape(lambda: Mlp(jr.key(0), 1, 2, width=1, depth=1))
+    )
+    return ConditionalGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.eye(1), zeros)
+
+
+def stacked(tree):
+    return jax.tree.map(lambda leaf: jnp.stack([leaf] * REPLICATES), tree)
+
+
+def t_scores(estimates, exact=0.0):
+    estimates = np.asarray(estimates, float)
+    return (estimates.mean(0) - exact) / (estimates.std(0, ddof=1) / np.sqrt(len(estimates)))
+
+
+@eqx.filter_jit
+def follow(particles, joint, base, keys):
+    """Carry particles from the base to the tilted model, as training does, and return them."""
+    new = TiltedModel(base, Known(jnp.array([A, B, C])))
+
+    def one(key):
+        key_init, key_steps = jr.split(key)
+
+        def step(carry, key):
+            state, old, _ = carry
+            state, cloud = particles.advance(key, joint, state, TiltedModel(base, old), new)
+            return (state, new.energy, cloud._replace(of_base=jnp.asarray(cloud.of_base))), None
+
+        flat = Known(jnp.array([0.0, 0.0, 1.0]))
+        state = particles.init(key_init, joint, base)
+        shapes = jax.eval_shape(step, (state, flat, None), key_steps)[0][2]
+        cloud = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        (state, _, cloud), _ = jax.lax.scan(step, (state, flat, cloud), jr.split(key_steps, 40))
+        return state, cloud
+
+    return jax.vmap(one)(keys)
+
+
+@pytest.fixture(scope="module", params=PARTICLES)
+def followed(request, joint):
+    particles = PARTICLES[request.param]
+    states, clouds = follow(particles, joint, base(), jr.split(jr.key(1), REPLICATES))
+    return particles, states, clouds
+
+
+def test_gain_and_normaliser_are_exact(followed, joint):
+    particles, states, _ = followed
+    t, r = exact_rows(np.random.default_rng(0), ROWS)
+    held_out = jnp.stack([jnp.arange(k, ROWS, REPLICATES) for k in range(REPLICATES)])
+    splits = Splits(held_out, held_out)
+    models = stacked(TiltedModel(base(), Known(jnp.array([A, B, C]))))
+    scores = validate(jr.split(jr.key(2), REPLICATES), joint, models, t, r, splits, particles, states)
+    exact = A**2 / (2 * (C - B**2)) - 0.5 * np.log(C - B**2)
+    # Unbiased for Z itself, not for its logarithm.
+    assert abs(t_scores(np.exp(scores.log_z), np.exp(exact))) < Z
+    assert abs(t_scores(np.exp(scores.log_z), np.exp(exact + 0.1))) > 2 * Z  # and precise enough to tell
+    t, r = np.asarray(t)[held_out, 0], np.asarray(r)[held_out, 0]
+    tilt = (A + B * t) * r - 0.5 * (C - 1) * r**2
+    np.testing.assert_allclose(scores.rows, tilt - np.asarray(scores.log_z)[:, None], atol=1e-4)
+    np.testing.assert_allclose(scores.gain, scores.rows.mean(1), atol=1e-5)
+    assert (scores.ess > 0.3).all()
+    assert (scores.ess <= 1).all()
+
+
+@eqx.filter_jit
+def gradients(energy, data, clouds):
+    return jax.vmap(lambda data, cloud: jax.grad(lambda e: _gap(e, data, cloud)[0])(energy))(data, clouds)
+
+
+def test_the_likelihood_is_flat_at_the_truth_and_nowhere_else(followed):
+    """At the truth the mean energies of data and particles have the same gradient; with other data they do not."""
+    _, _, clouds = followed
+    rng = np.random.default_rng(1)
+    data = tuple(part.reshape(REPLICATES, 2000, 1) for part in exact_rows(rng, 2000 * REPLICATES))
+    energy = Known(jnp.array([A, B, C]))
+    assert np.abs(t_scores(gradients(energy, data, clouds).numbers)).max() < Z
+    for wrong in ((data[0], data[1] + 0.2), (data[0], 1.2 * data[1]), (-data[0], data[1])):
+        assert np.abs(t_scores(gradients(energy, wrong, clouds).numbers)).max() > 2 * Z
+
+
+def test_particles_report_how_they_moved(followed):
+    particles, _, clouds = followed
+    assert (clouds.acceptance > 0.3).all()
+    assert (clouds.acceptance <= 1).all()
+    moving = not isinstance(particles, BaseParticles)
+    assert bool((clouds.step_size > 0).all()) == moving
+    assert not np.asarray(clouds.of_base).any() == moving
