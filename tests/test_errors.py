@@ -3,9 +3,7 @@ import pytest
 from unle.errors import FitError, InputError, Outcome, StoreError, UnleError
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"), [(InputError, ValueError), (FitError, RuntimeError), (StoreError, OSError)]
-)
+@pytest.mark.parametrize(("error", "kind"), [(InputError, ValueError), (FitError, RuntimeError), (StoreError, OSError)])
 def test_an_error_is_caught_by_its_kind_and_by_the_library_s_own(error, kind):
     for caught in (kind, UnleError):
         with pytest.raises(caught, match="^one sentence$"):

@@ -118,9 +118,7 @@ def violations(source: Path) -> list[str]:
                 doors = " or ".join(sorted(DOORS[top])) or "nothing at all"
                 found.append(f"{where}:{line}: `{room}` imports {top}; only {doors} may.")
             if top in LAZY and at_top:
-                found.append(
-                    f"{where}:{line}: {top} is imported when the module loads; move it into the function."
-                )
+                found.append(f"{where}:{line}: {top} is imported when the module loads; move it into the function.")
             if top in {"jax", "jaxlib", "equinox"} and room in WITHOUT_JAX:
                 found.append(f"{where}:{line}: `{room}` runs in simulator workers and must not import {top}.")
             if any(part.startswith("_") and part != "__future__" for part in (top, *rest)):
@@ -136,9 +134,7 @@ def _floor(where: str, room: str, other: str) -> list[str]:
     if FLOORS[other] < FLOORS[room]:
         return []
     relation = "the same floor as" if FLOORS[other] == FLOORS[room] else "above"
-    return [
-        f"{where}: `{room}` imports `{other}`, which is {relation} it; rooms import from lower floors only."
-    ]
+    return [f"{where}: `{room}` imports `{other}`, which is {relation} it; rooms import from lower floors only."]
 
 
 def test_imports_look_down_and_libraries_use_their_doors():

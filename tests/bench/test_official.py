@@ -91,7 +91,5 @@ def test_a_damaged_file_is_named(tmp_path, monkeypatch):
 
 
 def test_a_package_without_a_folder_counts_as_absent(monkeypatch):
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=None)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(submodule_search_locations=None))
     assert official.official_folder("two_moons") is None

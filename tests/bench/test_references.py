@@ -211,9 +211,7 @@ def test_a_dropped_mode_is_seen():
 )
 def test_reference_is_the_benchmarks_at_full_size(name, i):
     one = task(name)
-    assert (
-        0.48 < c2st_fast(one.official_reference(i), one.reference(one.observation(i), 10_000, seed=1)) < 0.52
-    )
+    assert 0.48 < c2st_fast(one.official_reference(i), one.reference(one.observation(i), 10_000, seed=1)) < 0.52
 
 
 @installed

@@ -78,9 +78,7 @@ def test_row_by_row_and_batched_have_one_law(name):
     batch = one.simulate(np.tile(theta, (n, 1)), 8)
     for j in range(one.dim_x):
         assert ks_2samp(rows[:, j], batch[:, j]).pvalue > RARE
-    assert (
-        ks_2samp(rows[:, 0], batch[:, 0] + 0.5 * batch[:, 0].std()).pvalue < RARE
-    )  # half a sd would be seen
+    assert ks_2samp(rows[:, 0], batch[:, 0] + 0.5 * batch[:, 0].std()).pvalue < RARE  # half a sd would be seen
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -138,9 +136,7 @@ def test_moons_have_the_right_radius_and_angle():
 
 def test_slcp_points_have_the_stated_mean_and_covariance():
     theta, n = np.array([0.7, -2.9, -1.2, 0.9, 0.6]), 20_000
-    points = (
-        slcp.simulate_rows(np.tile(theta, (n, 1)), np.random.default_rng(0)).reshape(-1, 2).astype(np.float64)
-    )
+    points = slcp.simulate_rows(np.tile(theta, (n, 1)), np.random.default_rng(0)).reshape(-1, 2).astype(np.float64)
     s_1, s_2, rho = 1.2**2, 0.9**2, np.tanh(0.6)
     exact = np.array([[s_1**2, rho * s_1 * s_2], [rho * s_1 * s_2, s_2**2]])
     m = len(points)

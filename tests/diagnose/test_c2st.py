@@ -96,14 +96,10 @@ def test_training_follows_scikit_learn_epoch_by_epoch():
                 np.testing.assert_allclose(bias[0, 0], intercepts, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("dim", "change"), [(2, {}), (2, {"shift": 0.3}), (2, {"scale": 1.5}), (2, {"shift": 2.0})]
-)
+@pytest.mark.parametrize(("dim", "change"), [(2, {}), (2, {"shift": 0.3}), (2, {"scale": 1.5}), (2, {"shift": 2.0})])
 def test_fast_agrees_with_scikit_learn(dim, change):
     reference, approximation = _pair(500, dim, **change)
-    assert c2st_fast(reference, approximation) == pytest.approx(
-        c2st(reference, approximation, jobs=1), abs=0.011
-    )
+    assert c2st_fast(reference, approximation) == pytest.approx(c2st(reference, approximation, jobs=1), abs=0.011)
 
 
 @pytest.mark.slow
@@ -138,9 +134,7 @@ def test_batch_equals_one_by_one_and_side_by_side_equals_threads():
     together = np.stack([pooled_by_reference(r, a) for r, a in pairs])
     folds = classifier.Folds(rows=1000, dim=2, seed=1)
     grouped = classifier.train_group(jax.numpy.asarray(together), folds, range(5), 10_000).mean(axis=1)
-    np.testing.assert_allclose(
-        batch, grouped, atol=2 / 200
-    )  # sums in another order: a borderline row may move
+    np.testing.assert_allclose(batch, grouped, atol=2 / 200)  # sums in another order: a borderline row may move
 
 
 def test_deterministic_and_seeded():

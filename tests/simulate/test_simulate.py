@@ -280,10 +280,7 @@ def test_from_arrays_marks_rows_and_reads_vectors_as_columns():
     assert len(sims) == 3
     np.testing.assert_array_equal(sims.valid, [True, False, True])
     assert sims.summary() == "3 simulations: 2 valid, 1 invalid (1 not finite)."
-    assert (
-        Simulations.from_arrays(np.zeros((2, 1)), [0.0, 1.0]).summary()
-        == "2 simulations: 2 valid, 0 invalid."
-    )
+    assert Simulations.from_arrays(np.zeros((2, 1)), [0.0, 1.0]).summary() == "2 simulations: 2 valid, 0 invalid."
 
 
 @pytest.mark.parametrize(

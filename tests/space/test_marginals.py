@@ -32,9 +32,9 @@ def marginals_of(coordinates):
 
 ALL = marginals_of(COORDINATES)
 # From far below zero through every floor, centre and seam to far above.
-LINE = np.concatenate(
-    [-np.logspace(6, -6, 60), [0.0, 1e-9, 0.5, 1.0, 2.0, -3.0, -1.0], np.logspace(-8, 6, 70)]
-).astype(np.float32)
+LINE = np.concatenate([-np.logspace(6, -6, 60), [0.0, 1e-9, 0.5, 1.0, 2.0, -3.0, -1.0], np.logspace(-8, 6, 70)]).astype(
+    np.float32
+)
 LINE = np.unique(LINE)
 
 
@@ -80,9 +80,7 @@ def test_log_det_is_that_of_the_jacobian():
 def test_gradients_are_finite_in_both_directions():
     assert np.isfinite(on_line(jax.grad(ALL.log_det))).all()
     assert np.isfinite(on_line(jax.jacrev(ALL.forward))).all()
-    wide = jnp.asarray(
-        np.array([-200.0, -60.0, 0.0, 60.0, 200.0], np.float32)[:, None] * np.ones(DIM, np.float32)
-    )
+    wide = jnp.asarray(np.array([-200.0, -60.0, 0.0, 60.0, 200.0], np.float32)[:, None] * np.ones(DIM, np.float32))
     assert np.isfinite(jax.jit(jax.vmap(jax.jacrev(ALL.inverse)))(wide)).all()
     assert np.isfinite(jax.jit(jax.vmap(ALL.inverse))(wide)).all()
 
@@ -168,9 +166,7 @@ def test_the_threshold_is_what_keeps_mild_tails_alone():
 def test_the_choice_depends_on_neither_units_nor_origin():
     rng = np.random.default_rng(4)
     for draw in (rng.standard_t(2, 2_000), rng.normal(size=2_000), np.exp(rng.normal(size=2_000)) - 100):
-        names = {
-            choose_marginals((a * draw + b)[:, None]).names() for a, b in ((1, 0), (1e-7, 3e-7), (1e6, -4e6))
-        }
+        names = {choose_marginals((a * draw + b)[:, None]).names() for a, b in ((1, 0), (1e-7, 3e-7), (1e6, -4e6))}
         assert len(names) == 1
 
 

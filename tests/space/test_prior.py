@@ -58,9 +58,7 @@ MORE = PRIORS | {
     "mixture of betas": lambda: dist.MixtureSameFamily(
         WEIGHTS, dist.Beta(jnp.array([2.0, 5.0]), jnp.array([3.0, 1.5]))
     ),
-    "mixture of families": lambda: dist.MixtureGeneral(
-        WEIGHTS, [dist.Normal(0.0, 1.0), dist.StudentT(3.0, 1.0, 1.0)]
-    ),
+    "mixture of families": lambda: dist.MixtureGeneral(WEIGHTS, [dist.Normal(0.0, 1.0), dist.StudentT(3.0, 1.0, 1.0)]),
 }
 
 
@@ -254,9 +252,7 @@ def test_a_prior_is_a_pytree_and_is_not_traced_again():
 
     for width in (1.0, 2.0):
         p = Prior.uniform([0.0, 0.0], [width, width])
-        assert float(log_q(p, jnp.array([0.3, -0.2]))) == pytest.approx(
-            stats.norm.logpdf([0.3, -0.2]).sum(), rel=1e-6
-        )
+        assert float(log_q(p, jnp.array([0.3, -0.2]))) == pytest.approx(stats.norm.logpdf([0.3, -0.2]).sum(), rel=1e-6)
     assert len(traces) == 1
 
 
@@ -327,9 +323,7 @@ def test_a_damaged_description_is_refused(spec):
 
 REFUSED = {
     "discrete distribution Poisson": lambda: Prior(dist.Poisson(3.0)),
-    "discrete distribution CategoricalProbs": lambda: Prior(
-        [dist.Normal(0, 1), dist.Categorical(jnp.ones(2) / 2)]
-    ),
+    "discrete distribution CategoricalProbs": lambda: Prior([dist.Normal(0, 1), dist.Categorical(jnp.ones(2) / 2)]),
     "got Delta, which has none": lambda: Prior(dist.Delta(1.0)),
     "got ImproperUniform, which has none": lambda: Prior(dist.ImproperUniform(constraints.real, (), ())),
     "got HurdleGamma, which has none": lambda: Prior(dist.HurdleGamma(0.3, 1.0, 1.0)),
@@ -337,9 +331,7 @@ REFUSED = {
     "got low = 1 and high = 1 in coordinate 0": lambda: Prior(dist.Uniform(1.0, 1.0)),
     "expected finite numbers in low": lambda: Prior.uniform([np.nan], [1]),
     "finite parameters of Uniform; got high = inf": lambda: Prior(dist.Uniform(0.0, np.inf)),
-    "finite parameters of Normal; got loc = nan": lambda: Prior(
-        dist.Normal(np.nan, 1.0, validate_args=False)
-    ),
+    "finite parameters of Normal; got loc = nan": lambda: Prior(dist.Normal(np.nan, 1.0, validate_args=False)),
     "numpyro says: Normal .* invalid scale": lambda: Prior(dist.Normal(0.0, -1.0, validate_args=False)),
     "expected sd > 0": lambda: Prior.normal([0, 0], [1, 0]),
     r"got shapes low \(2,\) and high \(3,\)": lambda: Prior.uniform([0, 0], [1, 1, 1]),
@@ -350,9 +342,7 @@ REFUSED = {
     r"expected at least one parameter; got Normal with draws of shape \(0,\)": lambda: Prior(
         dist.Normal(jnp.zeros(0), 1.0)
     ),
-    r"expected draws of shape \(\) or \(k,\); got \(2, 3\)": lambda: Prior(
-        dist.Normal(jnp.zeros((2, 3)), 1.0)
-    ),
+    r"expected draws of shape \(\) or \(k,\); got \(2, 3\)": lambda: Prior(dist.Normal(jnp.zeros((2, 3)), 1.0)),
     "no coordinates of its own dimension": lambda: Prior(dist.Dirichlet(jnp.ones(3))),
     "components share one support": lambda: Prior(
         dist.MixtureGeneral(WEIGHTS, [dist.Uniform(0, 1), dist.Uniform(2, 3)])

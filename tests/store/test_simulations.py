@@ -10,9 +10,7 @@ from unle.store import SimulationStore
 def fill(store, n=300, round=0):
     rng = np.random.default_rng(round)
     theta, x = rng.normal(size=(n, 3)), rng.normal(size=(n, 2))
-    store.append(
-        ids=range(n), theta=theta, x=x, reasons=[""] * n, seconds=np.full(n, 0.5), round=round, worker="w"
-    )
+    store.append(ids=range(n), theta=theta, x=x, reasons=[""] * n, seconds=np.full(n, 0.5), round=round, worker="w")
     return theta, x
 
 
@@ -50,9 +48,7 @@ def test_an_empty_store_reads_as_empty_arrays(path):
 def test_invalid_rows_are_kept_with_their_reason(path):
     with SimulationStore(path) as store:
         x = [np.array([1.0, 2.0]), None, np.array([5.0]), np.array([np.nan, 1.0])]
-        store.append(
-            ids=range(4), theta=np.zeros((4, 1)), x=x, reasons=["", "ValueError: no", "wrong shape", "NaN"]
-        )
+        store.append(ids=range(4), theta=np.zeros((4, 1)), x=x, reasons=["", "ValueError: no", "wrong shape", "NaN"])
         rows = store.read()
     np.testing.assert_array_equal(rows.valid, [True, False, False, False])
     np.testing.assert_array_equal(rows.x[0], [1.0, 2.0])

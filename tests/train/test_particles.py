@@ -91,7 +91,7 @@ def follow(particles, joint, base, keys):
         (state, _, cloud), _ = jax.lax.scan(step, (state, flat, cloud), jr.split(key_steps, 40))
         return state, cloud
 
-    return jax.vmap(one)(keys)
+    return jax.lax.map(one, keys)  # quicker to compile than a vmap
 
 
 @pytest.fixture(scope="module", params=PARTICLES)

@@ -79,12 +79,12 @@ class ZUniformity:
 
     @property
     def ess(self) -> float:
-        """Smallest ESS/N of an importance estimate of Z."""
-        return float(self.member_ess.min())
+        """ESS/N that 95 % of the importance estimates of Z exceed."""
+        return float(np.quantile(self.member_ess, 0.05))
 
     @property
     def trustworthy(self) -> bool:
-        """Whether every estimate of Z rests on enough draws of the base."""
+        """Whether the estimates of Z rest on enough draws of the bases."""
         return self.ess * self.n_data >= FEWEST_EFFECTIVE
 
     @property
@@ -104,8 +104,8 @@ class ZUniformity:
         """One sentence on what to do."""
         if not self.trustworthy:
             return (
-                "The bases are too far from the tilted models to tell: raise n_data; if that does not help, "
-                "fit with the default base."
+                "The bases are too far from the tilted models for a few thousand draws to tell: raise n_data; "
+                "more simulations bring the bases closer."
             )
         if self.verdict == "good":
             return "Z(theta) is constant for all practical purposes: use the draws as they are."
@@ -152,7 +152,7 @@ class ZUniformity:
                 f"  sd of log Z over the posterior   {self.sd:.3f} nats (members {self.member_sd.mean():.3f})",
                 f"  range of log Z                   {self.span:.3f} nats at {len(self.log_z)} draws",
                 f"  C2ST that this would cost        {self.expected_c2st:.3f} (0.5 is nothing)",
-                f"  smallest ESS behind an estimate  {self.ess * self.n_data:.0f} of {self.n_data}",
+                f"  ESS behind an estimate           {self.ess * self.n_data:.0f} of {self.n_data}",
                 f"  ESS of the weights 1/Z           {self.weight_ess:.0%}",
                 f"  shift of the means, in sd        {shifts}",
             ]

@@ -128,9 +128,7 @@ class BaseParticles(AbstractParticles):
         comb = (jnp.arange(self.n) + jr.uniform(key)) / self.n
         rows = jnp.minimum(jnp.searchsorted(state.cumulative, comb), self.pool - 1)
         seen = jax.tree.map(lambda leaf: leaf[rows], state.seen)
-        return state, Cloud(
-            seen, state.energies[rows], of_base=True, acceptance=jnp.ones(()), step_size=jnp.zeros(())
-        )
+        return state, Cloud(seen, state.energies[rows], of_base=True, acceptance=jnp.ones(()), step_size=jnp.zeros(()))
 
     def log_z(self, key, joint, state, model):
         """Average exp(-E) over the whole pool."""
