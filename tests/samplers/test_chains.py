@@ -32,35 +32,21 @@ def test_a_frozen_step_size_stays():
     assert run.draws is None
 
 
-def test_a_chain_per_condition_with_a_step_size_each():
-    widths = jnp.array([0.01, 1.0, 100.0])
+def test_a_chain_per_condition_with_a_step_size_each_and_a_stuck_one_is_seen():
+    widths = jnp.array([0.01, 1.0, 100.0, 0.0])  # the last density is nowhere finite
     run = run_chains(
         jr.key(0),
-        jnp.zeros((3, 1)),
+        jnp.zeros((4, 1)),
         lambda x, width: gaussian(x / width),
         steps=600,
         kernel=RandomWalk(),
         step_size=PerChainStepSize(largest=1e4),
         conditions=widths,
     )
-    steps = jnp.exp(run.step_state.log_step) / widths
+    steps = np.exp(run.step_state.log_step[:3]) / widths[:3]
     assert ((steps > 1) & (steps < 10)).all()
-
-
-def test_stuck_chains_are_seen():
-    def inside_one_chain(x, condition):
-        return jnp.where(condition, jnp.where(jnp.all(x == 0), 0.0, -jnp.inf), gaussian(x))
-
-    run = run_chains(
-        jr.key(0),
-        jnp.zeros((2, 1)),
-        inside_one_chain,
-        steps=20,
-        kernel=RandomWalk(),
-        conditions=jnp.array([True, False]),
-    )
-    assert run.moved[0] == 0
-    assert run.moved[1] > 0
+    assert (run.moved[:3] > 0.1).all()
+    assert run.moved[3] == 0
 
 
 def test_two_calls_trace_once(strict_keys):

@@ -28,8 +28,8 @@ def test_log_mean_exp_does_not_overflow():
     assert log_mean_exp(jnp.full(2, -jnp.inf)) == -jnp.inf
 
 
-@pytest.mark.parametrize("n", [7, 9_999])
-def test_systematic_counts_are_rounded_expectations(n):
+def test_systematic_counts_are_rounded_expectations():
+    n = 9_999
     log_weights = 3.0 * np.random.default_rng(0).normal(size=n).astype(np.float32)
     expected = n * np.exp(log_weights, dtype=float) / np.exp(log_weights, dtype=float).sum()
     indices = np.asarray(indices_of(jr.split(jr.key(1), 200), jnp.asarray(log_weights)))

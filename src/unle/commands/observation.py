@@ -59,7 +59,7 @@ def as_rows(values: Any, source: str) -> Float[np.ndarray, "rows dim_x"]:
     return rows
 
 
-def fit_to(rows: Float[np.ndarray, "rows dim_x"], dim_x: int) -> Float[np.ndarray, "rows dim_x"]:
+def fit_to(rows: Float[np.ndarray, "read width"], dim_x: int) -> Float[np.ndarray, "rows dim_x"]:
     """Return the rows with the length that the simulations have; one number per line may mean one data vector.
 
     Raises:

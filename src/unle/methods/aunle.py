@@ -76,7 +76,7 @@ class AUNLE(eqx.Module):
 
     def fit(
         self,
-        simulations: Simulations | tuple[Any, Any],
+        simulations: Any,
         *,
         seed: int = 0,
         on_metrics: Callable[..., None] | None = None,
@@ -121,7 +121,7 @@ class AUNLE(eqx.Module):
             )
         return Posterior(self.prior, Ensemble(theta_space, x_space, models, log_z), self.strategy)
 
-    def _checked(self, simulations: Simulations | tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
+    def _checked(self, simulations: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return valid rows of theta and x, or say what is wrong with them."""
         if not isinstance(simulations, Simulations):
             try:
