@@ -12,6 +12,11 @@
 import importlib
 from typing import Any
 
+# Not lazily: the function shares its name with its room, and whoever is imported last owns the name. It is light.
+from unle.simulate import Simulations as Simulations
+from unle.simulate import batched as batched
+from unle.simulate import simulate as simulate
+
 __version__ = "0.1.0"
 
 # Names are imported when first used: a simulator's worker process must not pay for JAX, nor an import for plotting.
@@ -31,7 +36,6 @@ _HOMES = {
     "Posterior": "unle.posterior",
     "Prior": "unle.space",
     "RandomWalk": "unle.samplers",
-    "Simulations": "unle.simulate",
     "StoreError": "unle.errors",
     "TemperedSmc": "unle.posterior",
     "TiltedTraining": "unle.train",
@@ -39,14 +43,12 @@ _HOMES = {
     "UnleWarning": "unle.errors",
     "WarmSmc": "unle.train",
     "ZUniformity": "unle.diagnose",
-    "batched": "unle.simulate",
     "c2st": "unle.diagnose",
-    "simulate": "unle.simulate",
     "task": "unle.bench",
     "z_uniformity": "unle.diagnose",
 }
 
-__all__ = sorted([*_HOMES, "__version__"])
+__all__ = sorted([*_HOMES, "Simulations", "__version__", "batched", "simulate"])
 
 
 def __getattr__(name: str) -> Any:

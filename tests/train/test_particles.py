@@ -84,8 +84,9 @@ def follow(particles, joint, base, keys):
             state, cloud = particles.advance(key, joint, state, TiltedModel(base, old), new)
             return (state, new.energy, cloud._replace(of_base=jnp.asarray(cloud.of_base))), None
 
-        flat = Known(jnp.array([0.0, 0.0, 1.0]))
-        state = particles.init(key_init, joint, base)
+        flat, between = Known(jnp.array([0.0, 0.0, 1.0])), Known(jnp.array([0.2, 0.3, 1.2]))
+        # Renewed with another energy than the one to be followed, as at the beginning of a chunk.
+        state = particles.renew(joint, particles.init(key_init, joint, base), TiltedModel(base, between))
         shapes = jax.eval_shape(step, (state, flat, None), key_steps)[0][2]
         cloud = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         (state, _, cloud), _ = jax.lax.scan(step, (state, flat, cloud), jr.split(key_steps, 40))

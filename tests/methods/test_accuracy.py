@@ -1,0 +1,38 @@
+"""The long job: AUNLE with its defaults, and with each kind of moving particles, against exact posteriors."""
+
+import numpy as np
+import pytest
+
+from unle.bench import task
+from unle.diagnose.c2st import c2st_fast_batch
+from unle.methods import AUNLE
+from unle.train import BaseParticles, PersistentChains, TiltedTraining, WarmSmc
+
+pytestmark = pytest.mark.slow
+BUDGET, DRAWS = 1000, 10_000
+PARTICLES = {"default": BaseParticles(), "warm SMC": WarmSmc(), "persistent chains": PersistentChains()}
+
+
+def fitted(name, particles):
+    problem = task(name)
+    theta = problem.prior.sample(BUDGET, seed=1)
+    method = AUNLE(problem.prior, training=TiltedTraining(particles=particles))
+    return problem, method.fit((theta, problem.simulate(theta, seed=1)), seed=1)
+
+
+@pytest.mark.parametrize("name", PARTICLES)
+def test_two_moons(name):
+    moons, posterior = fitted("two_moons", PARTICLES[name])
+    observations = [moons.observation(i) for i in (1, 2, 3)]
+    references = np.stack([moons.reference(x_o, DRAWS, seed=i) for i, x_o in enumerate(observations)])
+    draws = np.stack([np.asarray(one) for one in posterior.sample_many(observations, DRAWS, seed=1)])
+    scores = c2st_fast_batch(references, draws)
+    assert scores.mean() <= 0.57, scores
+    # The posterior of another observation is told apart, so the score can be bad.
+    assert c2st_fast_batch(references[:1], draws[1:2])[0] > 0.8
+
+
+def test_two_modes_of_equal_weight():
+    problem, posterior = fitted("bimodal", BaseParticles())
+    draws = np.asarray(posterior.sample(problem.observation(1), DRAWS, seed=1))
+    assert (draws.sum(1) > 0).mean() == pytest.approx(0.5, abs=0.05)

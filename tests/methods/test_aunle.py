@@ -1,0 +1,138 @@
+"""AUNLE from simulations to a posterior, on problems of one dimension whose answer is known."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+from unle.methods import AUNLE
+from unle.models import NoEnergy
+from unle.posterior import Posterior, TemperedSmc
+from unle.samplers import Sweep
+from unle.simulate import Simulations
+from unle.space import Prior
+from unle.train import BaseParticles, FixedBase, GaussianTraining, TiltedTraining, WarmSmc
+
+ROWS, SLOPE, NOISE = 600, 2.0, 0.5
+PRIOR = Prior.normal([0.0], [1.0], names=["a"])
+STRATEGY = TemperedSmc(islands=2, particles=1000, sweep=Sweep(walks=4, langevin=2), settle=1)
+
+
+def tiny():
+    return AUNLE(
+        PRIOR,
+        base=GaussianTraining(width=8, depth=1, iterations=200, batch=128, chunk=50),
+        training=TiltedTraining(
+            BaseParticles(n=256, pool=8192), width=16, depth=1, iterations=300, batch=128, chunk=50, patience=3
+        ),
+        members=2,
+        strategy=STRATEGY,
+    )
+
+
+def simulated(noise, seed=0):
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=(ROWS, 1))
+    return theta, SLOPE * theta + noise(rng)
+
+
+def gaussian(rng):
+    return NOISE * rng.normal(size=(ROWS, 1))
+
+
+def two_peaks(rng):
+    return rng.choice([-2.0, 2.0], (ROWS, 1)) + NOISE * rng.normal(size=(ROWS, 1))
+
+
+class Notes(list):
+    def __call__(self, **record):
+        self.append(record)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    notes = Notes()
+    return tiny().fit(simulated(gaussian), seed=1, on_metrics=notes), notes
+
+
+@pytest.fixture(scope="module")
+def bimodal():
+    notes = Notes()
+    return tiny().fit(Simulations.from_arrays(*simulated(two_peaks)), seed=1, on_metrics=notes), notes
+
+
+def test_the_posterior_of_a_linear_gaussian(linear):
+    """Exact: precision 1 + 4 / 0.25 = 17; slope and noise are learnt to a few per cent from 600 rows."""
+    posterior, _ = linear
+    for x_o in (1.0, -2.5):
+        draws = np.asarray(posterior.sample([x_o], 2000, seed=2))
+        assert draws.mean() == pytest.approx(x_o * SLOPE / NOISE**2 / 17, abs=0.06)
+        assert draws.std() == pytest.approx(17**-0.5, rel=0.15)
+
+
+def test_the_base_is_kept_where_the_truth_is_gaussian(linear, bimodal):
+    posterior, notes = linear
+    assert isinstance(posterior.likelihood.models.energy, NoEnergy)
+    np.testing.assert_array_equal(posterior.likelihood.log_z, np.zeros(2))
+    assert notes[-1] | {"outcome": None} == {
+        "stage": "fitted",
+        "energy": "none",
+        "outcome": None,
+        "gain": 0.0,
+        "log_z": [0.0, 0.0],
+    }
+    posterior, notes = bimodal
+    assert not isinstance(posterior.likelihood.models.energy, NoEnergy)
+    assert notes[-1]["energy"] in ("theta-free", "full")
+    assert notes[-1]["gain"] > 0.3
+
+
+def test_two_modes_of_equal_weight(bimodal):
+    posterior, _ = bimodal
+    draws = np.asarray(posterior.sample([0.0], 2000, seed=2))[:, 0]
+    assert (draws < 0).mean() == pytest.approx(0.5, abs=0.15)
+    exact = 2.0 * SLOPE / NOISE**2 / 17
+    assert draws[draws > 0].mean() == pytest.approx(exact, abs=0.15)
+    assert draws[draws < 0].mean() == pytest.approx(-exact, abs=0.15)
+    assert np.abs(draws).min() > 0.1
+
+
+def test_metrics_tell_the_whole_training(bimodal):
+    _, notes = bimodal
+    training = notes[:-1]
+    assert all(record["stage"] == "training" for record in training)
+    assert {record["sees_theta"] for record in training} == {False, True}
+    assert all(np.isfinite(record["gain"]) for record in training)
+
+
+def test_the_seed_fixes_the_fit(bimodal):
+    posterior, _ = bimodal
+    again = tiny().fit(simulated(two_peaks), seed=1)
+    same = map(np.array_equal, jax.tree.leaves(posterior.likelihood), jax.tree.leaves(again.likelihood))
+    assert all(same)
+    other = tiny().fit(simulated(two_peaks), seed=2)
+    assert not eqx.tree_equal(posterior.likelihood, other.likelihood)
+
+
+def test_a_fitted_posterior_survives_a_file(bimodal, tmp_path):
+    posterior, _ = bimodal
+    posterior.save(tmp_path / "fit")
+    theta = np.linspace(-2, 2, 7)[:, None]
+    again = Posterior.load(tmp_path / "fit")
+    np.testing.assert_array_equal(again.log_prob(theta, [0.5]), posterior.log_prob(theta, [0.5]))
+
+
+def test_the_original_algorithm():
+    """A wide measure in place of a fitted base, warm-started SMC, one member, no bound: everything is learnt."""
+    original = AUNLE(
+        PRIOR,
+        base=FixedBase(),
+        training=TiltedTraining(
+            WarmSmc(n=300), bound=None, width=16, depth=2, iterations=600, batch=128, chunk=100, learning_rate=0.02
+        ),
+        members=1,
+        strategy=STRATEGY,
+    )
+    draws = np.asarray(original.fit(simulated(gaussian), seed=1).sample([1.0], 2000, seed=2))
+    assert draws.mean() == pytest.approx(SLOPE / NOISE**2 / 17, abs=0.15)
+    assert draws.std() == pytest.approx(17**-0.5, rel=0.5)

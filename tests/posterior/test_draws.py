@@ -1,0 +1,68 @@
+"""The record of draws: axes, numbers that judge them, round trips through files."""
+
+import numpy as np
+import pytest
+
+from unle.posterior import Draws
+
+
+@pytest.fixture
+def draws():
+    """Chain c lives around 100 c and parameter k around k: any mix-up of the axes shows."""
+    rng = np.random.default_rng(0)
+    centres = 100.0 * np.arange(4)[:, None, None] + np.arange(2)
+    values = (centres + rng.normal(size=(4, 50, 2))).astype(np.float32)
+    info = {"acceptance": 0.25, "temperatures": [[0.1, 1.0], [1.0]]}
+    return Draws(values, ("drift", "noise"), np.array([[1.0, 2.0, 3.0]]), 7, -12.5, info)
+
+
+def test_as_an_array_chains_follow_one_another(draws):
+    flat = np.asarray(draws)
+    assert flat.shape == draws.shape == (200, 2)
+    assert len(draws) == 200
+    np.testing.assert_array_equal(flat[50:100], draws.values[1])
+    assert np.asarray(draws, dtype=float).dtype == np.float64
+    copied = np.array(draws, copy=True)
+    copied[:] = 0
+    assert draws.values[1].min() > 50
+
+
+def test_arviz_sees_the_axes(draws):
+    tree = draws.to_arviz()
+    assert tree["posterior"]["noise"].dims == ("chain", "draw")
+    np.testing.assert_array_equal(tree["posterior"]["noise"].sel(chain=2, draw=5), draws.values[2, 5, 1])
+    np.testing.assert_array_equal(tree["observed_data"]["x"], draws.x_o)
+
+
+def test_summary_judges_chains_that_disagree(draws):
+    apart = draws.summary()
+    assert list(apart.index) == ["drift", "noise"]
+    assert (apart["r_hat"] > 1.5).all()
+    assert (apart["ess_bulk"] < 10).all()
+    together = Draws(draws.values - 100 * np.arange(4, dtype=np.float32)[:, None, None], *_rest(draws)).summary()
+    assert (together["r_hat"] < 1.1).all()
+    assert (together["ess_bulk"] > 100).all()
+    np.testing.assert_allclose(together["mean"], [0, 1], atol=0.3)
+
+
+def test_summary_does_not_round_small_parameters_away(draws):
+    small = Draws(1e-6 * draws.values, *_rest(draws)).summary()
+    np.testing.assert_allclose(small["mean"], 1e-6 * np.asarray(draws, float).mean(0), rtol=1e-3)
+
+
+def test_draws_survive_a_file(draws, tmp_path):
+    path = draws.save(tmp_path / "draws.nc")
+    assert [file.name for file in tmp_path.iterdir()] == ["draws.nc"]
+    again = Draws.load(path)
+    np.testing.assert_array_equal(again.values, draws.values)
+    np.testing.assert_array_equal(again.x_o, draws.x_o)
+    assert (again.names, again.seed, again.log_evidence, again.info) == _rest(draws)[:1] + (7, -12.5, draws.info)
+
+
+def test_unknown_evidence_survives_a_file(draws, tmp_path):
+    unknown = Draws(draws.values, draws.names, draws.x_o, 0)
+    assert np.isnan(Draws.load(unknown.save(tmp_path / "draws.nc")).log_evidence)
+
+
+def _rest(draws):
+    return draws.names, draws.x_o, draws.seed, draws.log_evidence, draws.info
