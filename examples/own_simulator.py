@@ -9,9 +9,9 @@ infectious one recovers with probability 1 - exp(-1 / duration); only some of th
 
     python examples/own_simulator.py [--out FOLDER] [--budget 2000] [--draws 4000]
 
-It simulates, fits, draws, checks, predicts, and writes two figures; less than two minutes on two CPU cores.  Look at the
-first figure: case counts fix the speed at which an outbreak grows, so R0 and the duration are known much better together
-than each by itself.
+It simulates, fits, draws, checks, predicts, and writes two figures; less than two minutes on two CPU cores.  Look
+at the first figure: case counts fix the speed at which an outbreak grows, so R0 and the duration are known much better
+together than each by itself.
 """
 
 import argparse
