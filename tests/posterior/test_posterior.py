@@ -1,15 +1,19 @@
 """The posterior of a linear Gaussian in raw units: densities, modes, shapes, errors, files and trace counts."""
 
+import dataclasses
 import warnings
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array, Float
 from scipy.stats import multivariate_normal, norm
 
 from unle.errors import InputError, StoreError, UnleWarning
 from unle.models import TiltedLikelihood, TractableLikelihood
 from unle.posterior import Chains, Posterior, TemperedSmc
+from unle.posterior.posterior import _is_sampled
 from unle.samplers import RandomWalk, Sweep
 from unle.space import Prior
 from unle.store.modules import save_module
@@ -24,6 +28,7 @@ class Counted(TractableLikelihood):
     """A likelihood that notes each time it is traced."""
 
     inside: TiltedLikelihood
+    offset: Float[Array, ""]
 
     @property
     def x_space(self):
@@ -34,7 +39,7 @@ class Counted(TractableLikelihood):
 
     def log_likelihood(self, theta, w):
         TRACES.append("traced")
-        return self.inside.log_likelihood(theta, w)
+        return self.inside.log_likelihood(theta, w) + self.offset
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +51,7 @@ def fitted(linear_gaussian):
 def posterior(fitted):
     prior, likelihood, _ = fitted
     quick = TemperedSmc(islands=2, particles=N, sweep=Sweep(walks=4, langevin=2), settle=1)
-    return Posterior(prior, Counted(likelihood), quick)
+    return Posterior(prior, Counted(likelihood, jnp.zeros(())), quick)
 
 
 def exact_log_prob(model, x_sd, theta, rows):
@@ -115,17 +120,6 @@ def test_another_observation_does_not_compile_anew(posterior, draws):
 def test_the_seed_fixes_the_draws(posterior, draws):
     np.testing.assert_array_equal(posterior.sample(OBSERVED, N, seed=3).values, draws.values)
     assert not np.array_equal(posterior.sample(OBSERVED, N, seed=4).values, draws.values)
-
-
-def test_many_observations_at_once(posterior, draws, linear_gaussian):
-    observations = [OBSERVED, OBSERVED + [6.0, 40.0]]
-    many = posterior.sample_many(observations, N, seed=3)
-    np.testing.assert_allclose(many[0].values, draws.values, atol=1e-4)  # the first is what `sample` gives
-    mean, covariance = linear_gaussian.posterior(observations[1][None])
-    np.testing.assert_allclose(
-        np.asarray(many[1], float).mean(0), mean, atol=0.25 * np.sqrt(np.diagonal(covariance)).max()
-    )
-    np.testing.assert_array_equal(many[1].x_o, observations[1][None])
 
 
 def test_the_mode_is_found(posterior, draws, linear_gaussian):
@@ -207,17 +201,16 @@ def test_an_ordinary_observation_does_not_warn(posterior):
         posterior.log_prob(THETA, OBSERVED)
 
 
-def test_a_likelihood_that_is_nowhere_finite_is_explained(fitted):
-    class Nowhere(TractableLikelihood):
-        def prepare(self, x):
-            return x
-
-        def log_likelihood(self, theta, w):
-            return jnp.sum(theta) * jnp.nan
-
-    strategy = Chains(RandomWalk(), chains=2, warm_up=1)
+def test_a_likelihood_that_is_nowhere_finite_is_explained(posterior, draws):
+    nowhere = eqx.tree_at(lambda p: p.likelihood.offset, posterior, jnp.asarray(jnp.nan))
     with pytest.raises(InputError, match="not finite anywhere"):
-        Posterior(fitted[0], Nowhere(), strategy).sample(OBSERVED, 10)
+        nowhere.sample(OBSERVED, N)
+
+
+def test_chains_that_never_moved_are_no_draws(draws):
+    stuck = dataclasses.replace(draws, log_evidence=float("nan"), info={"acceptance": 0.0})
+    assert _is_sampled(draws)
+    assert not _is_sampled(stuck)
 
 
 @pytest.mark.parametrize(

@@ -82,12 +82,11 @@ class Posterior(eqx.Module):
         keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(jnp.arange(len(rows)))
         result = _sample(self.prior, self.likelihood, strategy, keys, jnp.asarray(np.stack(rows), jnp.float32), n)
         draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, _unstack(result), strict=True)]
-        for one in draws:
-            if not np.isfinite(one.values).all():
-                raise InputError(
-                    "the posterior could not be sampled: the likelihood of x_o is not finite anywhere in the prior; "
-                    "check that x_o has the units of the simulations."
-                )
+        if not all(_is_sampled(one) for one in draws):
+            raise InputError(
+                "the posterior could not be sampled: the likelihood of x_o is not finite anywhere in the prior; "
+                "check that x_o has the units of the simulations."
+            )
         return draws
 
     def log_prob(self, theta: Any, x_o: Any) -> Float[Array, "*n"]:
@@ -212,6 +211,11 @@ def _climb(prior: Prior, likelihood: TractableLikelihood, starts, rows):
 def _unstack(result: Sampled) -> list[Sampled]:
     host = jax.tree.map(np.asarray, result)
     return [jax.tree.map(operator.itemgetter(i), host) for i in range(host.draws.shape[0])]
+
+
+def _is_sampled(draws: Draws) -> bool:
+    """Return False where no likelihood was ever finite: particles have no evidence then, and no chain moves."""
+    return bool(np.isfinite(draws.values).all() and draws.log_evidence != -np.inf and draws.info["acceptance"] > 0)
 
 
 def _as_draws(names: tuple[str, ...], rows: np.ndarray, seed: int, sampled: Sampled) -> Draws:
