@@ -67,15 +67,13 @@ def standardised(spaces, theta) -> np.ndarray:
 
 def test_a_normaliser_that_varies_is_measured_exactly_and_called_bad(spaces, theta):
     slope = jnp.array([[1.0, 0.5]])
-    check = z_uniformity(posterior(spaces, ThetaEnergy(slope)), theta, n_theta=300, n_data=32)
+    check = z_uniformity(posterior(spaces, ThetaEnergy(slope)), theta)
     exact = -standardised(spaces, check.theta) @ np.asarray(slope[0])
     np.testing.assert_allclose(check.log_z, exact, atol=1e-5)
     np.testing.assert_allclose(check.sd, exact.std(), rtol=1e-4)
     np.testing.assert_allclose(check.span, np.ptp(exact), rtol=1e-4)
     np.testing.assert_allclose(check.member_sd, [check.sd])
     assert check.ess > 0.9999  # E is constant in x: nothing to estimate
-    assert check.trustworthy is False  # but 32 draws are too few to say so in general
-    check = z_uniformity(posterior(spaces, ThetaEnergy(slope)), theta)
     assert check.verdict == "bad"
     assert "corrected" in check.advice
     assert check.expected_c2st == pytest.approx(0.5 + 0.2 * check.sd, abs=0.02)
@@ -88,10 +86,10 @@ def test_correction_recovers_the_posterior_that_the_tilt_had_spoilt(spaces, thet
     chains = theta.reshape(4, 1000, DIM)
     draws = Draws(chains, ("a", "b"), np.zeros((1, 1)), seed=0)
     model = posterior(spaces, ThetaEnergy(slope))
-    check = z_uniformity(model, draws, n_theta=4000, n_data=100)
+    check = z_uniformity(model, draws)
     t = standardised(spaces, theta)
     exact = t.mean(axis=0) + np.cov(t.T) @ np.asarray(slope[0])
-    fixed = check.corrected(draws, seed=3, n_data=100)
+    fixed = check.corrected(draws, seed=3)
     assert isinstance(fixed, Draws)
     assert fixed.values.shape == chains.shape
     assert fixed.info["corrected_for_z"]
@@ -103,13 +101,13 @@ def test_correction_recovers_the_posterior_that_the_tilt_had_spoilt(spaces, thet
     np.testing.assert_allclose(np.cov(after.T), np.cov(t.T), atol=0.25)
     assert (np.abs(t.mean(axis=0) - exact) > error).any()  # the plain draws fail the same test
     moved = (exact - t.mean(axis=0)) / t.std(axis=0)
-    np.testing.assert_allclose(check.shift, moved, atol=0.15)
+    np.testing.assert_allclose(check.shift, moved, atol=0.25)  # at 200 draws
 
 
 def test_importance_sampling_agrees_with_quadratic_normaliser_within_its_error(spaces, theta):
     slope = jnp.array([[0.5, 0.25]])
     model = posterior(spaces, BilinearEnergy(slope))
-    check = z_uniformity(model, theta, n_theta=100, n_data=4000)
+    check = z_uniformity(model, theta)
     exact = (standardised(spaces, check.theta) @ np.asarray(slope[0])) ** 2 / 2
     assert (np.abs(check.log_z - exact) < 4.5 * check.log_z_error + 1e-5).all()
     assert (np.abs(check.log_z - exact) > check.log_z_error).any()  # the error bars are no larger than they need be
@@ -126,7 +124,7 @@ def test_noise_is_subtracted():
 
 def test_mixture_averages_normalised_members(spaces, theta):
     slope, log_z = jnp.array([[1.0, 0.0], [-1.0, 0.0]]), (0.3, -0.2)
-    check = z_uniformity(posterior(spaces, ThetaEnergy(slope), log_z), theta, n_theta=50, n_data=100)
+    check = z_uniformity(posterior(spaces, ThetaEnergy(slope), log_z), theta)
     members = -standardised(spaces, check.theta) @ np.asarray(slope).T - np.asarray(log_z)
     np.testing.assert_allclose(check.member_log_z, members.T, atol=1e-5)
     np.testing.assert_allclose(check.log_z, np.log(np.exp(members).mean(axis=1)), atol=1e-5)
@@ -174,19 +172,19 @@ def test_one_tilted_model_is_an_ensemble_of_one(spaces, theta):
     ensemble = posterior(spaces, ThetaEnergy(jnp.array([[0.2, 0.1]])), (0.5,))
     single = eqx.tree_at(lambda p: p.likelihood, ensemble, ensemble.likelihood.member(0))
     assert isinstance(single.likelihood, TiltedLikelihood)
-    first, second = (z_uniformity(p, theta, n_theta=50, n_data=100) for p in (ensemble, single))
+    first, second = (z_uniformity(p, theta) for p in (ensemble, single))
     np.testing.assert_allclose(first.log_z, second.log_z, atol=1e-6)
 
 
 def test_the_text_says_it_all_and_seeds_fix_it(spaces, theta):
     model = posterior(spaces, BilinearEnergy(jnp.array([[0.5, 0.25]])))
-    first, again, other = (z_uniformity(model, theta, seed=seed, n_theta=50, n_data=200) for seed in (0, 0, 1))
+    first, again, other = (z_uniformity(model, theta, seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.log_z, again.log_z)
     assert not np.array_equal(first.log_z, other.log_z)
     text = str(first)
     assert text.startswith(f"Z-uniformity: {first.verdict}.")
     assert "a " in text
-    assert "of 200" in text
+    assert "of 2000" in text
 
 
 def test_wrong_arguments_are_named(spaces, theta):
@@ -209,7 +207,7 @@ def test_wrong_arguments_are_named(spaces, theta):
 
 def test_second_check_compiles_nothing(spaces, theta):
     model = posterior(spaces, BilinearEnergy(jnp.array([[0.5, 0.25]])))
-    z_uniformity(model, theta, n_theta=40, n_data=100)
+    z_uniformity(model, theta)
     compiled = []
 
     def listen(event, seconds, **_):
@@ -218,7 +216,7 @@ def test_second_check_compiles_nothing(spaces, theta):
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
-        check = z_uniformity(model, theta[::-1], seed=5, n_theta=33, n_data=100)  # 40 and 33 fill the same chunks
+        check = z_uniformity(model, theta[::-1], seed=5, n_theta=195)  # fills as many chunks
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
     assert isinstance(check, ZUniformity)

@@ -202,7 +202,7 @@ def test_an_ordinary_observation_does_not_warn(posterior):
 
 
 def test_a_likelihood_that_is_nowhere_finite_is_explained(posterior, draws):
-    nowhere = eqx.tree_at(lambda p: p.likelihood.offset, posterior, jnp.asarray(jnp.nan))
+    nowhere = eqx.tree_at(lambda p: p.likelihood.offset, posterior, jnp.array(jnp.nan, jnp.float32))
     with pytest.raises(InputError, match="not finite anywhere"):
         nowhere.sample(OBSERVED, N)
 

@@ -104,8 +104,8 @@ class ZUniformity:
         """One sentence on what to do."""
         if not self.trustworthy:
             return (
-                "The bases are too far from the tilted models for a few thousand draws to tell: raise n_data; "
-                "more simulations bring the bases closer."
+                "The bases are too far from the tilted models for so few draws of them to tell: raise n_data, "
+                "or fit with the default base and more simulations."
             )
         if self.verdict == "good":
             return "Z(theta) is constant for all practical purposes: use the draws as they are."

@@ -62,7 +62,8 @@ class Draws:
         # From the module itself: without xarray the package hides these names instead of failing.
         from arviz_stats.summary import summary
 
-        return summary(self.to_arviz(), round_to="none")  # two decimals would turn a rate of 1e-4 into zero
+        # Unrounded: two decimals would turn a rate of 1e-4 into zero.
+        return summary(self.to_arviz(), round_to="none")  # pyright: ignore[reportArgumentType]
 
     def save(self, path: str | Path) -> Path:
         """Write the draws as NetCDF, group `posterior`, readable by ArviZ and xarray."""
