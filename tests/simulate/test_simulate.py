@@ -178,7 +178,7 @@ def test_an_interrupted_run_loses_nothing(store):
 
 
 def test_rows_are_written_as_they_come(store, monkeypatch):
-    monkeypatch.setattr("unle.simulate.run.SECONDS_BETWEEN_WRITES", -1.0)
+    monkeypatch.setattr(sys.modules["unle.simulate.run"], "SECONDS_BETWEEN_WRITES", -1.0)
     seen = []
 
     def simulator(theta, rng):
