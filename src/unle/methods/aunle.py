@@ -193,7 +193,7 @@ def _gated(
     models = TiltedModel(bases, fit.energies)
     key_pool, key_z = jr.split(key)
     # Fresh particles and keys, not those that chose the chunk: the choice must not flatter itself.
-    states = _fresh(jr.split(key_pool, members), joint, bases, particles, fit.particles)
+    states = _fresh(jr.split(key_pool, members), joint, bases, t, particles, fit.particles)
     scores = validate(jr.split(key_z, members), joint, models, t, w, splits, particles, states)
     rows = np.ravel(np.asarray(scores.rows))
     gain, error = float(rows.mean()), float(rows.std() / np.sqrt(len(rows)))
@@ -202,11 +202,11 @@ def _gated(
 
 
 @eqx.filter_jit
-def _fresh(keys, joint: JointSpace, bases: AbstractBase, particles: AbstractParticles, states):
+def _fresh(keys, joint: JointSpace, bases: AbstractBase, t, particles: AbstractParticles, states):
     """Draw a new pool where the particles are draws of the base; chains only lend their step sizes."""
     if not isinstance(particles, BaseParticles):
         return states
-    return eqx.filter_vmap(lambda key, base: particles.init(key, joint, base))(keys, bases)
+    return eqx.filter_vmap(lambda key, base: particles.init(key, joint, base, t))(keys, bases)
 
 
 @eqx.filter_jit

@@ -7,6 +7,7 @@ products have smooth gradients everywhere, powers have not at zero.
 
 from itertools import combinations_with_replacement
 from math import comb
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ def monomial_count(dim: int, degree: int) -> int:
     return comb(dim + degree, degree)
 
 
-def monomials(t, degree: int):
+def monomials(t: Any, degree: int) -> Any:
     """Return the monomials of t, shape (..., dim), along the last axis; numpy or jax, as t is.
 
     Example:
