@@ -3,7 +3,8 @@
 from unle.train.base_training import AbstractBaseTraining, FixedBase
 from unle.train.gaussian import GaussianTraining, fit_gaussians
 from unle.train.joint import JointSpace
-from unle.train.particles import AbstractParticles, BaseParticles, PersistentChains, WarmSmc
+from unle.train.paired import PairedChains, PairedSmc
+from unle.train.particles import AbstractParticles, BaseParticles, Batch, PersistentChains, WarmSmc
 from unle.train.splits import Splits, make_splits
 from unle.train.tilted import TiltedFit, TiltedTraining, fit_tilted
 from unle.train.validation import Validation, validate
@@ -12,9 +13,12 @@ __all__ = [
     "AbstractBaseTraining",
     "AbstractParticles",
     "BaseParticles",
+    "Batch",
     "FixedBase",
     "GaussianTraining",
     "JointSpace",
+    "PairedChains",
+    "PairedSmc",
     "PersistentChains",
     "Splits",
     "TiltedFit",
