@@ -233,12 +233,13 @@ def _sample(
             positions = prior_draws(key_prior) if given is None else jax.vmap(prior.unconstrain)(given)
             sampled = strategy(key_run, positions, _target(prior, likelihood, prepared), n)
         else:
-            assert isinstance(likelihood, TractableLikelihood)  # `_check_kinds` has seen to it
+            tractable = likelihood
+            assert isinstance(tractable, TractableLikelihood)  # `_check_kinds` has seen to it
             sampled = strategy(
                 key_run,
                 prior_draws(key_prior),
                 prior.log_density_unconstrained,
-                lambda u: _log_likelihood(likelihood, prior.constrain(u), prepared),
+                lambda u: _log_likelihood(tractable, prior.constrain(u), prepared),
                 n,
             )
         return sampled._replace(draws=jax.vmap(jax.vmap(prior.constrain))(sampled.draws))

@@ -30,13 +30,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.errors import InputError
 from unle.models import DoublyIntractableLikelihood, LogNormaliser, Mlp
 from unle.progress import progress
-from unle.train.log_z import LogZEstimates, estimate_log_z
+from unle.train.log_z import LogZEstimates, log_z_at, standardised
 
 FEWEST = 20  # values of theta
 ENOUGH = 64.0  # effective draws of the base at nearly all theta: importance sampling will do
 LADDER, MOVES = 8, 2  # of the bridge from base to model where it will not
 HELD_OUT = 0.1  # of the theta, on which the best point is chosen and the error measured
 CLIP = 5.0  # global norm of a gradient
+RIDGE = 1e-3  # on the correlations of t
+SMALLEST_SIZE = 1e-3  # nats: a normaliser that varies less than this is left to the linear part
 
 
 class LogNormaliserTraining(eqx.Module):
@@ -45,6 +47,9 @@ class LogNormaliserTraining(eqx.Module):
     Args:
         values: weight of the values in the loss.
         gradients: weight of the gradients.
+        spread: a third of the theta is moved by noise of so many standard deviations of nu, another third by twice as
+            many.  Targets can be had anywhere, and a fit is worst at the edge of its data: this moves the edge away
+            from the posterior.
         particles: draws M of the model (weighted draws of its base) behind each target.
         temperatures: from base to model; None tries importance sampling first and bridges where that is too noisy.
         width: units per hidden layer.
@@ -56,9 +61,10 @@ class LogNormaliserTraining(eqx.Module):
         checks: held-out theta at which the error is measured in the end (fewer if there are fewer).
     """
 
-    values: float = 1.0
+    values: float = 0.2
     gradients: float = 1.0
-    particles: int = eqx.field(static=True, default=256)
+    spread: float = 0.7
+    particles: int = eqx.field(static=True, default=512)
     temperatures: int | None = eqx.field(static=True, default=None)
     width: int = eqx.field(static=True, default=64)
     depth: int = eqx.field(static=True, default=2)
@@ -80,7 +86,7 @@ class LogNormaliserFit(NamedTuple):
 
     Attributes:
         log_normaliser: b(t).
-        error_max: largest |error| at held-out theta, against SMC estimates of log Z, after the best constant is taken off.
+        error_max: largest |error| at held-out theta, against SMC estimates of log Z, the best constant taken off.
         error_sd: standard deviation of these errors, in nats; their own noise is included.
         noise_sd: how much of it the noise of the SMC estimates explains.
         ess: ESS/N of the weights behind the targets that 95 % of them exceed.
@@ -116,25 +122,21 @@ def fit_log_normaliser(
     theta = jnp.asarray(theta, jnp.float32)
     if theta.ndim != 2 or theta.shape[0] < FEWEST:
         raise InputError(f"expected at least {FEWEST} values of theta, shape (n, d); got {theta.shape}.")
-    key_order, key_targets, key_net, key_fit, key_check = jr.split(key, 5)
+    key_order, key_spread, key_targets, key_net, key_fit, key_check = jr.split(key, 6)
     # Shuffled: draws come chain by chain, and held-out theta must be like the others.
-    theta = theta[jr.permutation(key_order, theta.shape[0])]
-    targets, temperatures = _targets(key_targets, likelihood, theta, settings)
-    t = _standardise(likelihood, theta)
-    b = _start(key_net, t, targets, settings, start)
+    t = standardised(likelihood, theta[jr.permutation(key_order, theta.shape[0])])
+    checks = t[: min(settings.checks, _n_held(t.shape[0]))]
+    centre, factor = _shape(np.asarray(t, float))
+    noise = settings.spread * jr.normal(key_spread, (t.size,)).reshape(t.shape) @ jnp.asarray(factor.T, t.dtype)
+    t = t + (jnp.arange(t.shape[0]) % 3)[:, None] * noise
+    targets, temperatures = _targets(key_targets, likelihood, t, settings)
+    b = _start(key_net, t, (centre, factor), targets, settings) if start is None else start
     b = _fit(key_fit, b, t, targets, settings)
 
-    checks = theta[: min(settings.checks, _n_held(theta.shape[0]))]
     # Ten times the particles of a target, and other ones: what is compared with must be better than what was fitted.
-    fresh = estimate_log_z(
-        key_check,
-        likelihood,
-        checks,
-        particles=10 * settings.particles,
-        temperatures=temperatures,
-        moves=MOVES if temperatures > 1 else 0,
-    )
-    error = np.asarray(_values(b, _standardise(likelihood, checks)) - fresh.values, float)
+    moves = MOVES if temperatures > 1 else 0
+    fresh = log_z_at(key_check, likelihood, checks, 10 * settings.particles, temperatures, moves)
+    error = np.asarray(_values(b, checks) - fresh.values, float)
     middle = float(np.mean(error))
     b = b.shifted(-middle)
     return LogNormaliserFit(
@@ -150,45 +152,46 @@ def fit_log_normaliser(
 def _targets(
     key: PRNGKeyArray,
     likelihood: DoublyIntractableLikelihood,
-    theta: Float[Array, "n dim"],
+    t: Float[Array, "n dim"],
     settings: LogNormaliserTraining,
 ) -> tuple[LogZEstimates, int]:
     """Estimate log Z and its gradient by importance sampling, or by a bridge where that rests on too few draws."""
-    plain, bridged = settings.temperatures in (None, 1), settings.temperatures != 1
-    if plain:
-        targets = estimate_log_z(key, likelihood, theta, particles=settings.particles)
+    if settings.temperatures in (None, 1):
+        targets = log_z_at(key, likelihood, t, settings.particles, 1, 0)
         effective = float(np.quantile(np.asarray(targets.ess), 0.05)) * settings.particles
-        if not bridged or effective >= min(ENOUGH, settings.particles / 2):
+        if settings.temperatures == 1 or effective >= min(ENOUGH, settings.particles / 2):
             return targets, 1
     ladder = LADDER if settings.temperatures is None else settings.temperatures
-    targets = estimate_log_z(key, likelihood, theta, particles=settings.particles, temperatures=ladder, moves=MOVES)
-    return targets, ladder
+    return log_z_at(key, likelihood, t, settings.particles, ladder, MOVES), ladder
+
+
+def _shape(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and a factor of the covariance, which is real and invertible however the points lie."""
+    centre, spread = points.mean(axis=0), np.maximum(points.std(axis=0), 1e-6)
+    correlation = np.atleast_2d(np.corrcoef((points - centre) / spread, rowvar=False))
+    correlation = np.where(np.isfinite(correlation), correlation, 0.0) * (1 - RIDGE) + RIDGE * np.eye(len(centre))
+    return centre, spread[:, None] * np.linalg.cholesky(correlation)
 
 
 def _start(
     key: PRNGKeyArray,
     t: Float[Array, "n dim"],
+    shape: tuple[np.ndarray, np.ndarray],
     targets: LogZEstimates,
     settings: LogNormaliserTraining,
-    start: LogNormaliser | None,
 ) -> LogNormaliser:
-    """Return a network of z around a linear fit of the values; or the given one."""
-    if start is not None:
-        return start
-    points, values = np.asarray(t, float), np.asarray(targets.values, float)
-    centre = points.mean(axis=0)
-    spread = np.maximum(points.std(axis=0), 1e-6)
-    correlation = np.atleast_2d(np.corrcoef((points - centre) / spread, rowvar=False))
-    correlation = np.where(np.isfinite(correlation), correlation, 0.0) * (1 - 1e-3) + 1e-3 * np.eye(len(centre))
-    whitener = np.linalg.inv(spread[:, None] * np.linalg.cholesky(correlation))
-    z = (points - centre) @ whitener.T
-    design = np.concatenate([np.ones((len(z), 1)), z], axis=1)
+    """Return a network of z around a linear fit of the values."""
+    centre, factor = shape
+    whitener = np.linalg.inv(factor)
+    values = np.asarray(targets.values, float)
     finite = np.isfinite(values)
-    coefficients = np.linalg.lstsq(design[finite], values[finite], rcond=None)[0]
-    scale = max(float(np.std(values[finite] - design[finite] @ coefficients)), 1e-3)
+    design = np.concatenate([np.ones((len(values), 1)), (np.asarray(t, float) - centre) @ whitener.T], axis=1)[finite]
+    coefficients = np.linalg.lstsq(design, values[finite], rcond=None)[0]
+    size = max(float(np.std(values[finite] - design @ coefficients)), SMALLEST_SIZE)
     net = Mlp(key, t.shape[1], 1, width=settings.width, depth=settings.depth, output_scale=0.1)
-    parts = (centre, whitener, coefficients[0], coefficients[1:], scale)
-    return LogNormaliser(*(jnp.asarray(part, t.dtype) for part in parts), net)
+    parts = (centre, whitener, coefficients[0], coefficients[1:], size)
+    centre, whitener, offset, slope, scale = (jnp.asarray(part, t.dtype) for part in parts)
+    return LogNormaliser(centre, whitener, offset, slope, scale, net)
 
 
 class _Fit(NamedTuple):
@@ -199,7 +202,7 @@ class _Fit(NamedTuple):
 
 
 def _fit(key, b: LogNormaliser, t, targets: LogZEstimates, settings: LogNormaliserTraining) -> LogNormaliser:
-    state = _Fit(b, _optimiser(settings).init(_trainable(b)), b, jnp.asarray(jnp.inf))
+    state = _Fit(b, _optimiser(settings).init(_trainable(b)), b, jnp.full((), jnp.inf))
     chunks = -(-settings.iterations // settings.chunk)
     with progress("Fitting log Z", total=chunks * settings.chunk) as bar:
         for chunk in range(chunks):
@@ -226,8 +229,14 @@ def _with_trained(b: LogNormaliser, trained) -> LogNormaliser:
     return eqx.tree_at(_trainable, b, trained)
 
 
-def _loss(trained, b: LogNormaliser, t, targets: LogZEstimates, settings: LogNormaliserTraining) -> Float[Array, ""]:
+def _loss(
+    trained: Any,
+    b: LogNormaliser,
+    data: tuple[Float[Array, "n dim"], LogZEstimates],
+    settings: LogNormaliserTraining,
+) -> Float[Array, ""]:
     b = _with_trained(b, trained)
+    t, targets = data
     values, gradients = jax.vmap(jax.value_and_grad(b))(t)
     factor = jnp.linalg.inv(b.whitener)  # dt/dz: gradients in coordinates in which nu has unit covariance
     size = b.scale**2
@@ -252,20 +261,15 @@ def _chunk(
         rows = jr.randint(key, (batch,), 0, train[0].shape[0])
         some = jax.tree.map(lambda leaf: leaf[rows], train)
         trained = _trainable(b)
-        gradient = jax.grad(_loss)(trained, b, *some, settings)
+        gradient = jax.grad(_loss)(trained, b, some, settings)
         updates, opt = optimiser.update(gradient, opt, trained)
         return (_with_trained(b, eqx.apply_updates(trained, updates)), opt), None
 
     (b, opt), _ = jax.lax.scan(step, (state.b, state.optimiser), jr.split(key, settings.chunk))
-    score = _loss(_trainable(b), b, *held, settings)
+    score = _loss(_trainable(b), b, held, settings)
     better = score < state.lowest  # False for NaN
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), b, state.best)
     return _Fit(b, opt, best, jnp.where(better, score, state.lowest))
-
-
-@eqx.filter_jit
-def _standardise(likelihood: DoublyIntractableLikelihood, theta: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
-    return jax.vmap(likelihood.standardise)(theta)
 
 
 @eqx.filter_jit

@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.models import DoublyIntractableLikelihood
@@ -66,22 +66,29 @@ def estimate_log_z(
             "expected theta of shape (n, d), particles >= 1, temperatures >= 1 and moves >= 0; "
             f"got {theta.shape}, {particles}, {temperatures} and {moves}; try the defaults."
         )
-    keys = jr.split(key, theta.shape[0])
-    return _estimates(keys, likelihood, jnp.asarray(theta, jnp.float32), particles, temperatures, moves)
+    t = standardised(likelihood, jnp.asarray(theta, jnp.float32))
+    return log_z_at(key, likelihood, t, particles, temperatures, moves)
 
 
 @eqx.filter_jit
-def _estimates(
-    keys: Key[Array, " n"],
+def standardised(likelihood: DoublyIntractableLikelihood, theta: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
+    """Return t of every theta."""
+    return jax.vmap(likelihood.standardise)(theta)
+
+
+@eqx.filter_jit
+def log_z_at(
+    key: PRNGKeyArray,
     likelihood: DoublyIntractableLikelihood,
-    theta: Float[Array, "n dim"],
+    t: Float[Array, "n dim"],
     particles: int,
     temperatures: int,
     moves: int,
 ) -> LogZEstimates:
-    def one(key, theta):
+    """Estimate log Z at standardised parameters t; otherwise as `estimate_log_z`."""
+
+    def one(key, t):
         key_draw, key_bridge = jr.split(key)
-        t = likelihood.standardise(theta)
         cloud, info = bridge(
             key_bridge,
             Particles.equal(likelihood.draws(key_draw, particles)),
@@ -98,4 +105,5 @@ def _estimates(
         variance = temperatures * (1 / jnp.maximum(share, 1e-6) - 1) / particles
         return LogZEstimates(info.log_z, cloud.mean(gradients), jnp.sqrt(variance), share)
 
-    return jax.lax.map(lambda pair: one(*pair), (keys, theta), batch_size=min(SIDE_BY_SIDE, theta.shape[0]))
+    keys = jr.split(key, t.shape[0])
+    return jax.lax.map(lambda pair: one(*pair), (keys, t), batch_size=min(SIDE_BY_SIDE, t.shape[0]))

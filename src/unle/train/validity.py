@@ -65,8 +65,8 @@ class ValidityFit(NamedTuple):
         validity: log P(valid | theta); `AlwaysValid` if every row was.
         rate: share of valid rows.
         cross_entropy: of held-out rows in nats; 0 if every row was valid.
-        calibration_error: mean |share of valid rows - predicted probability| over ten groups of held-out rows of similar
-            prediction, weighted by their size.
+        calibration_error: mean |share of valid rows - predicted probability| over ten groups of held-out rows with
+            similar predictions.
         calibration_noise: what that number would be for perfect probabilities, from the size of the groups alone.
     """
 
@@ -107,7 +107,9 @@ def fit_validity(
     space = fit_theta_space(theta)
     t = _apply(space, jnp.asarray(theta, jnp.float32))
     y = jnp.asarray(valid)
-    nets = _initial(jr.split(key_net, settings.members), t.shape[1], float(valid[train].mean()), settings)
+    # A rate of 0 or 1 among few training rows is not taken at its word.
+    share = jnp.asarray((valid[train].sum() + 0.5) / (len(train) + 1), t.dtype)
+    nets = _initial(jr.split(key_net, settings.members), t.shape[1], share, settings)
     nets = _train(key_fit, nets, t, y, train, held, settings)
     one, zero = jnp.ones(()), jnp.zeros(())
     net = ValidityNet(space, nets, one, zero)
@@ -134,13 +136,12 @@ def _stratified(key: PRNGKeyArray, valid: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 @eqx.filter_jit
-def _initial(keys: Key[Array, " member"], dim: int, rate: float, settings: ValidityTraining) -> Mlp:
+def _initial(keys: Key[Array, " member"], dim: int, rate: Float[Array, ""], settings: ValidityTraining) -> Mlp:
     """Return networks that predict the overall rate everywhere."""
 
     def one(key):
         net = Mlp(key, dim, 1, width=settings.width, depth=settings.depth, output_scale=0.01)
-        odds = jnp.log(rate) - jnp.log1p(-rate) if rate < 1 else jnp.asarray(5.0)
-        return eqx.tree_at(lambda n: n.biases[-1], net, jnp.full(1, odds))
+        return eqx.tree_at(lambda n: n.biases[-1], net, (jnp.log(rate) - jnp.log1p(-rate))[None])
 
     return eqx.filter_vmap(one)(keys)
 
@@ -149,13 +150,12 @@ def _train(key, nets: Mlp, t, y, train: np.ndarray, held: np.ndarray, settings: 
     """Train all networks; return them as they were when their mean predicted the held-out rows best."""
     optimiser = eqx.filter_vmap(_optimiser(settings).init)(nets)
     best, lowest, since = nets, np.inf, 0
+    rows = jnp.asarray(train), jnp.asarray(held)
     chunks = -(-settings.iterations // settings.chunk)
     with progress("Fitting P(valid)", total=chunks * settings.chunk) as bar:
         for chunk in range(chunks):
             keys = jr.split(jr.fold_in(key, chunk), settings.members)
-            nets, optimiser, score = _chunk(
-                nets, optimiser, t, y, jnp.asarray(train), jnp.asarray(held), keys, settings
-            )
+            nets, optimiser, score = _chunk(nets, optimiser, t, y, rows, keys, settings)
             score = float(score)
             bar.advance(settings.chunk, note=f"held-out cross-entropy {score:.3f}")
             best, lowest, since = (nets, score, 0) if score < lowest else (best, lowest, since + 1)
@@ -170,7 +170,8 @@ def _optimiser(settings: ValidityTraining) -> optax.GradientTransformation:
 
 
 @eqx.filter_jit
-def _chunk(nets: Mlp, optimisers: Any, t, y, train, held, keys, settings: ValidityTraining):
+def _chunk(nets: Mlp, optimisers: Any, t, y, rows, keys, settings: ValidityTraining):
+    train, held = rows
     optimiser = _optimiser(settings)
     batch = min(settings.batch, train.shape[0])
 
