@@ -18,6 +18,7 @@ from unle.errors import InputError
 from unle.samplers import (
     AbstractKernel,
     ChainRun,
+    InnerHealth,
     Nuts,
     SharedStepSize,
     Sweep,
@@ -37,12 +38,14 @@ class Sampled(NamedTuple):
         acceptance: mean acceptance probability of the last moves.
         log_evidence: log of the integral of prior times likelihood, one estimate per chain; NaN if unknown.
         path: the tempering path of each chain, or None.
+        inner: how the auxiliary draws of an exchange run did, or None.
     """
 
     draws: Float[Array, "chain draw dim"]
     acceptance: Float[Array, ""]
     log_evidence: Float[Array, " chain"]
     path: TemperedPath | None
+    inner: InnerHealth | None = None
 
 
 class AbstractStrategy(eqx.Module):

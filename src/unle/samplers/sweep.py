@@ -126,7 +126,7 @@ class Sweep(eqx.Module):
         if self.walks:
 
             def walk(particles, randomness):
-                return _walk(randomness, particles, log_reference, log_tilt, temperature, whitening, archive)
+                return walk_once(randomness, particles, log_reference, log_tilt, temperature, whitening, archive)
 
             particles, acceptance = jax.lax.scan(walk, particles, walk_randomness)
             walk_acceptance = jnp.mean(acceptance)
@@ -192,10 +192,22 @@ def _tempered_gradient(log_reference, log_tilt, temperature, whitening: Whitenin
     return value_and_gradient
 
 
-def _walk(randomness, particles, log_reference, log_tilt, temperature, whitening, archive):
-    """Propose u + random scale x (difference of two particles, or Gaussian noise): a symmetric step."""
+def walk_once(
+    randomness: tuple[Float[Array, "particle dim"], Float[Array, "6 particle"]],
+    particles: TemperedParticles,
+    log_reference: LogDensity,
+    log_tilt: LogDensity,
+    temperature: Float[Array, ""],
+    whitening: Whitening,
+    archive: Float[Array, "archive dim"],
+) -> tuple[TemperedParticles, Float[Array, ""]]:
+    """Propose u + random scale x (difference of two particles, or Gaussian noise): a symmetric step.
+
+    Differences are taken between points of the archive; with an archive and a whitening that stay as they are, any
+    number of walks together is reversible.
+    """
     noise, (kind, part, exponent, first, second, uniform) = randomness
-    n, dim = particles.positions.shape
+    n, dim = archive.shape
     low, high = WALK_DECADES
     scale = 2.38 * 10 ** (low + (high - low) * exponent)
     is_gaussian = kind < GAUSSIAN_SHARE
