@@ -6,7 +6,8 @@ from unle.train.joint import JointSpace
 from unle.train.log_normaliser import LogNormaliserFit, LogNormaliserTraining, fit_log_normaliser
 from unle.train.log_z import LogZEstimates, estimate_log_z
 from unle.train.online_log_z import OnlineState, OnlineTraining, online_start, online_update
-from unle.train.particles import AbstractParticles, BaseParticles, PersistentChains, WarmSmc
+from unle.train.paired import PairedChains, PairedSmc
+from unle.train.particles import AbstractParticles, BaseParticles, Batch, PersistentChains, WarmSmc
 from unle.train.splits import Splits, make_splits
 from unle.train.tilted import TiltedFit, TiltedTraining, fit_tilted
 from unle.train.validation import Validation, validate
@@ -16,9 +17,12 @@ __all__ = [
     "AbstractBaseTraining",
     "AbstractParticles",
     "BaseParticles",
+    "Batch",
     "FixedBase",
     "GaussianTraining",
     "JointSpace",
+    "PairedChains",
+    "PairedSmc",
     "LogNormaliserFit",
     "LogNormaliserTraining",
     "LogZEstimates",
