@@ -296,6 +296,7 @@ def million(n=1_000_000):
             "million",
             f"driver memory after a quarter {quarter:.0f} MB, at the end {points[-1]:.0f}, peak {max(points):.0f} MB",
         )
+        return kept.count() == n
 
 
 def _watch(process, memory, start):
@@ -313,7 +314,7 @@ def simulator(theta, rng):
     return theta + 0.1 * rng.normal(size=2)
 x_o = [0.2, -0.3]
 """
-SETTINGS = ["--budget", "200", "--members", "1", "--iterations", "300", "--draws", "1000"]
+SETTINGS = ["--budget", "200", "--members", "1", "--iterations", "50", "--draws", "400"]
 
 
 def _unle(*arguments, **options):
