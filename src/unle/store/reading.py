@@ -11,12 +11,13 @@ from jaxtyping import Bool, Float, Int
 from unle.errors import StoreError
 from unle.store.checks import row_checks
 from unle.store.connection import Connection
+from unle.store.packing import unpack
 from unle.store.ragged import Ragged
 
 AT_ONCE = 10_000  # rows fetched at a time: a million tuples would cost far more memory than their arrays
 MIXED = 8  # blocks of that size that a shuffled stream holds in memory
 
-_COLUMNS = "SELECT theta, x, seconds, check_sum FROM simulations"
+_COLUMNS = "SELECT data, width FROM simulations"
 
 
 class StoredRows(NamedTuple):
@@ -129,7 +130,7 @@ def _blocks(connection: Connection, number: int, span: str = "", values: tuple =
     """Yield the rows of a round, some thousand at a time, their check sums compared."""
     where, values = f" WHERE round = ?{span}", (number, *values)
     # What is the same for nearly all rows, or can be counted, is not fetched row by row: every cell costs time.
-    ids = _ids(connection, where, values)
+    dim, ids = _outline(connection, where, values)
     invalid = connection.query(f"SELECT id, reason FROM simulations{where} AND (NOT valid OR reason <> '')", values)
     reason_of = dict(invalid)
     if not all(reason_of.values()):
@@ -137,7 +138,7 @@ def _blocks(connection: Connection, number: int, span: str = "", values: tuple =
     try:
         cursor, start = connection.sql.execute(f"{_COLUMNS}{where} ORDER BY id", values), 0
         while rows := cursor.fetchmany(AT_ONCE):
-            yield _block(number, ids[start : start + len(rows)], rows, reason_of, connection.name)
+            yield _block(number, ids[start : start + len(rows)], dim, rows, reason_of, connection.name)
             start += len(rows)
     except sqlite3.Error as error:
         raise StoreError(f"{connection.name} could not be read: {error}.") from error
@@ -145,22 +146,28 @@ def _blocks(connection: Connection, number: int, span: str = "", values: tuple =
         raise StoreError(f"{connection.name} is damaged: {error}.") from error
 
 
-def _ids(connection: Connection, where: str, values: tuple) -> Int[np.ndarray, " n"]:
-    count, first, last = connection.query(f"SELECT count(*), min(id), max(id) FROM simulations{where}", values)[0]
-    if count and count == last - first + 1:
-        return np.arange(first, last + 1)
+def _outline(connection: Connection, where: str, values: tuple) -> tuple[int, Int[np.ndarray, " n"]]:
+    """Return the length of theta, and the numbers of the simulations."""
+    outline = "SELECT count(*), min(id), max(id), min(dim), max(dim) FROM simulations"
+    count, first, last, dim, other = connection.query(f"{outline}{where}", values)[0]
+    if not count:
+        return 0, np.empty(0, dtype=np.int64)
+    if dim != other or not isinstance(dim, int) or dim < 0:
+        raise StoreError(f"{connection.name} is damaged: its vectors differ in length.")
+    if count == last - first + 1:
+        return dim, np.arange(first, last + 1)
     rows = connection.query(f"SELECT id FROM simulations{where} ORDER BY id", values)
-    return np.array([row[0] for row in rows], dtype=np.int64)
+    return dim, np.array([row[0] for row in rows], dtype=np.int64)
 
 
-def _block(number: int, ids: np.ndarray, rows: list[tuple], reason_of: dict[int, str], name: str) -> _Block:
+def _block(number: int, ids: np.ndarray, dim: int, rows: list[tuple], reason_of: dict[int, str], name: str) -> _Block:
     n = len(rows)
-    thetas, xs, seconds, checks = zip(*rows, strict=True)
+    blobs, widths = zip(*rows, strict=True)
     reasons = [reason_of.get(i, "") for i in ids.tolist()] if reason_of else [""] * n
-    block = _Block(ids, Ragged.from_bytes(thetas), Ragged.from_bytes(xs), reasons, np.array(seconds, dtype=np.float64))
-    valid = _are_empty(reasons)
-    wanted: Any = row_checks(number, block.ids, block.theta, block.x, valid, block.seconds, reasons)
-    if (wanted != np.fromiter(checks, np.int64, n)).any():
+    numbers = unpack(blobs, dim, np.array(widths, dtype=np.int64))
+    block = _Block(ids, numbers.theta, numbers.x, reasons, numbers.seconds)
+    wanted: Any = row_checks(number, ids, block.theta, block.x, _are_empty(reasons), block.seconds, reasons)
+    if (wanted != numbers.checks).any():
         raise StoreError(f"{name} is damaged: the check sum of a simulation does not fit its numbers.")
     return block
 
