@@ -1,5 +1,6 @@
 """`unle resume`: go on with a run after a crash, a kill or Ctrl-C."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,7 +68,7 @@ def _model(directory: Path, settings: dict[str, Any], given: str | None) -> Any:
             f"{path} has changed since this run began, and simulations of two versions must not be mixed; "
             "restore it, or begin a new run with another --out."
         )
-    return load_model(str(path))
+    return replace(load_model(str(path)), name=name)  # a file may be renamed; its content counts
 
 
 def _request(model: Any, settings: dict[str, Any]) -> Any:
