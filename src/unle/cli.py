@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from unle.commands import demo, run, sample, tasks
+from unle.commands import check, demo, run, sample, tasks
 
 app = typer.Typer(
     name="unle",
@@ -20,6 +20,7 @@ app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog=run.EXAMPLE)(run.run)
 app.command(epilog=sample.EXAMPLE)(sample.sample)
 app.command(epilog=tasks.EXAMPLE)(tasks.tasks)
+app.command(epilog=check.EXAMPLE)(check.check)
 
 
 def _version(wanted: bool) -> bool:  # noqa: FBT001  (the signature of a typer callback)
