@@ -1,8 +1,8 @@
 """All checks that apply to a run, one after the other.
 
-To add a check: write it in a file of its own as a function that returns a `Check`, and give it an entry in `CHECKS` that
-takes what it needs from the `Evidence`.  Where that is not to be had, `Evidence` raises `NotApplicable`, and the check
-is listed as skipped, with the reason.
+To add a check: write it in a file of its own as a function that returns a `Check`, and give it an entry in `CHECKS`
+that takes what it needs from the `Evidence`.  Where that is not to be had, `Evidence` raises `NotApplicable`, and the
+check is listed as skipped, with the reason.
 """
 
 import time
@@ -72,7 +72,7 @@ def _grid(evidence: Evidence) -> Check:
         raise NotApplicable("a grid serves one or two parameters only.")
     axes, density = density_grid(evidence.posterior, draws)
     table = draws.summary()
-    ess = float(np.nan_to_num(table["ess_bulk"].to_numpy(dtype=float)).min())
+    ess = float(np.nan_to_num(np.asarray(table["ess_bulk"], dtype=float)).min())
     return grid_agreement(axes, density, np.asarray(draws), ess=ess, seed=evidence.seed)
 
 

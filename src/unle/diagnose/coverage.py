@@ -36,8 +36,8 @@ def coverage(calibration: Calibration) -> Check:
     test = uniformity(levels)
     at_95 = float(np.mean(levels <= 0.95))
     verdict = judged(test.p_value, test.gap, calibration)
-    over = test.coefficients[0] > 0
-    what = f"The posterior is {'overconfident' if over else 'too cautious'}: its 95 % regions hold {at_95:.0%} of the truths"
+    manner = "overconfident" if test.coefficients[0] > 0 else "too cautious"
+    what = f"The posterior is {manner}: its 95 % regions hold {at_95:.0%} of the truths"
     return Check(
         "coverage",
         TITLE,

@@ -3,8 +3,8 @@ r"""Do the members of the ensemble tell the same story at x_o?
 The posterior of the mixture is drawn; weights q_k(x_o | theta) / q(x_o | theta) turn its draws into those of member k
 alone.  The total variation between member and mixture, 1/2 E|w_k - 1|, is the share of the posterior on which they
 disagree: 0 if they are equal, 1 if they have nothing in common.  Members differ by their seed and by the rows they
-were trained on, so this is what another seed or another thousand simulations might have said.  The mixture is as wide as
-their disagreement, hence honest about it; more simulations would narrow it.
+were trained on, so this is what another seed or another thousand simulations might have said.  The mixture is as wide
+as their disagreement, hence honest about it; more simulations would narrow it.
 """
 
 import numpy as np

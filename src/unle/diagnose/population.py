@@ -83,7 +83,8 @@ def weigh_many(
     side_by_side = 1 if jax.default_backend() == "cpu" else min(SIDE_BY_SIDE, rows.shape[0])
 
     def one(item):
-        return _weigh(*item, prior, likelihood, n)
+        key, truth, rows = item
+        return _weigh(key, truth, rows, prior, likelihood, n)
 
     return jax.lax.map(one, (keys, truths, rows), batch_size=side_by_side)
 

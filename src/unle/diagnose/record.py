@@ -99,12 +99,12 @@ def verdict_of(p_value: float) -> Verdict:
 
 def worst(verdicts: list[Verdict]) -> Verdict:
     """Return the worst of several verdicts; good if there are none."""
-    return max(verdicts, key=ORDER.index, default="good")
+    return ORDER[max(map(ORDER.index, verdicts), default=0)]
 
 
 def at_most(verdict: Verdict, ceiling: Verdict) -> Verdict:
     """Return the verdict, but no better than `ceiling`."""
-    return max(verdict, ceiling, key=ORDER.index)
+    return worst([verdict, ceiling])
 
 
 def bonferroni(p_values: np.ndarray | list[float]) -> float:

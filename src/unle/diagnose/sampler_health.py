@@ -1,7 +1,7 @@
 """Did the sampler arrive?  R-hat, effective sample sizes, and the tempering path.
 
-R-hat compares chains: those of tempered SMC are independent runs (islands), so that disagreement on the weight of a mode
-shows.  The effective sample sizes say how many independent draws the means (bulk) and the interval ends (tail) are
+R-hat compares chains: those of tempered SMC are independent runs (islands), so that disagreement on the weight of a
+mode shows.  The effective sample sizes say how many independent draws the means (bulk) and the interval ends (tail) are
 worth.  There is no p-value here: the thresholds are those that practice has settled on.
 
 Reference: Vehtari, Gelman, Simpson, Carpenter and Burkner, "Rank-normalization, folding, and localization: an improved
