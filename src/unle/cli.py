@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from unle.commands import check, demo, run, sample, tasks
+from unle.commands import check, demo, report, run, sample, tasks, watch
 
 app = typer.Typer(
     name="unle",
@@ -21,6 +21,8 @@ app.command(epilog=run.EXAMPLE)(run.run)
 app.command(epilog=sample.EXAMPLE)(sample.sample)
 app.command(epilog=tasks.EXAMPLE)(tasks.tasks)
 app.command(epilog=check.EXAMPLE)(check.check)
+app.command(epilog=report.EXAMPLE)(report.report)
+app.command(epilog=watch.EXAMPLE)(watch.watch)
 
 
 def _version(wanted: bool) -> bool:  # noqa: FBT001  (the signature of a typer callback)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from unle.commands.console import Stages, plain_ending, say
+from unle.commands.report import report_after
 
 EXAMPLE = "Example:  unle run two_moons --observation 1 --check"
 
@@ -30,6 +31,7 @@ def run(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Score a task's draws against exact ones (C2ST).")] = False,  # noqa: FBT002
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,  # noqa: FBT002
+    report: Annotated[bool, typer.Option(help="Check the run at its end and write DIR/report.html.")] = True,  # noqa: FBT002
 ) -> None:
     """Simulate, fit a likelihood, and draw from the posterior.
 
@@ -59,6 +61,8 @@ def run(
         score = inference.check_exact(request, drawn, stages) if check and drawn is not None else None
         if done:
             say(f"{directory} holds this run already, complete; nothing was repeated.")
+        if report and not done:
+            report_after(kept, loaded)
         _report(directory, drawn, stages, score, as_json=as_json, done=done)
 
 

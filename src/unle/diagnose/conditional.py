@@ -99,7 +99,7 @@ def _evaluate(posterior: Posterior, points: np.ndarray, x_o: Any) -> np.ndarray:
     with progress("Conditional densities", total=len(points)) as bar:
         for chunk in chunks:
             logs.append(np.asarray(posterior.log_prob(chunk, x_o), float))
-            bar.advance(len(chunk))
+            bar.advance(min(len(chunk), len(points) - (len(logs) - 1) * CHUNK))
     return np.concatenate(logs)[: len(points)]
 
 

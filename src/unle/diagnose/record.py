@@ -114,4 +114,9 @@ def bonferroni(p_values: np.ndarray | list[float]) -> float:
 
 def say_numbers(numbers: Mapping[str, float]) -> str:
     """Return `name value, name value`, with three digits."""
-    return ", ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+    return ", ".join(f"{name.replace('_', ' ')} {short(value)}" for name, value in numbers.items())
+
+
+def short(value: float) -> str:
+    """Return three digits, and large numbers in full: 0.123, 2,810, 1.2e-06."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

@@ -30,8 +30,9 @@ def conditional_pairs(record: Conditional):
     share = (record.centre - low) / np.maximum(high - low, 1e-300)
     with style():
         size = side * dim + 1.5
-        figure = Figure(figsize=(size, size))
-        axis = figure.add_axes((1.2 / size, 1.1 / size, (size - 1.4) / size, (size - 1.5) / size))
+        below = 1.1 if dim > 4 else 0.4  # inches for names that are turned
+        figure = Figure(figsize=(size, size - 1.4 + below))
+        axis = figure.add_axes((1.2 / size, below / (size - 1.4 + below), (size - 1.5) / size, 0.98 - below / size))
         axis.imshow(picture, extent=(0, dim, dim, 0), cmap=clear_to(LEARNED), vmin=0, vmax=1, rasterized=True)
         for i in range(dim):
             heights = record.single[i] / record.single[i].max()

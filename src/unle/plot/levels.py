@@ -70,7 +70,7 @@ def rank_curves(check: Check):
             label = plain_label(_names(check, levels.shape[1])[i]) if named else None
             axis.plot(grid, curve - grid, color=colour, lw=1.2 if named else 0.8, label=label)
         axis.set(xlim=(0, 1), xlabel="level of the truth", ylabel="share of truths below, minus level")
-        axis.legend(loc="best", ncols=2)
+        figure.legend(loc="outside upper center", ncols=4)
         figure.draw_without_rendering()
     return figure
 
@@ -111,7 +111,7 @@ def _levels(check: Check) -> np.ndarray:
 
 
 def _names(check: Check, dim: int) -> tuple[str, ...]:
-    return check.labels if len(check.labels) == dim else tuple(f"level {i + 1}" for i in range(dim))
+    return check.labels if len(check.labels) == dim else ("levels",) * dim
 
 
 def _colours(n: int) -> list[str]:

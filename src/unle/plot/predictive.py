@@ -40,10 +40,10 @@ def predictive(check: Check):
             left.plot(place, (row - centre) / spread, style_of, ms=4, lw=1, color=EXACT, label=None if k else "x_o")
         left.set(xlabel="coordinate of x", ylabel="in spreads of the replicas")
         left.xaxis.set_major_locator(MaxNLocator(10, integer=True))
-        left.legend(loc="best")
+        left.margins(x=0.1)
+        figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
         right.hist(check.arrays["scores"], bins=30, color=LEARNED, alpha=0.6, label="replicas")
         right.axvline(check.numbers["energy_score"], color=EXACT, label="x_o")
         right.set(xlabel="energy score", yticks=[])
-        right.legend()
         figure.draw_without_rendering()
     return figure

@@ -51,6 +51,6 @@ def likelihood_slices(posterior: Any, x_o: Any, centre: Any, *, low: Any = None,
             axis.plot(axes_of[i], logs[i] - np.nanmax(logs), color=LEARNED)
             axis.axvline(centre[i], color=TRUTH, lw=0.6, ls="--")
             axis.set(title=plain_label(posterior.prior.names[i]), ylim=(-DEEPEST, 0.5))
-        figure.supylabel("log-likelihood (nats below the top)", fontsize=9)
+        figure.supylabel("log-likelihood (nats)", fontsize=9)
         figure.draw_without_rendering()
     return figure
