@@ -19,7 +19,7 @@ demo: $(STAMP)
 	$(BIN)/unle demo
 
 test: lint types
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -4,6 +4,8 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # tolerances are for the CPU; set the variable to try others
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Tests compile many small programs and run them briefly: compiling fast matters more than fast programs.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax
 import jax.random as jr

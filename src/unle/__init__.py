@@ -15,6 +15,9 @@ from typing import Any
 # Not lazily: the function shares its name with its room, and whoever is imported last owns the name. It is light.
 from unle.simulate import Simulations as Simulations
 from unle.simulate import batched as batched
+from unle.simulate import command as command
+from unle.simulate import dry_run as dry_run
+from unle.simulate import jax_simulator as jax_simulator
 from unle.simulate import simulate as simulate
 
 __version__ = "0.1.0"
@@ -36,6 +39,7 @@ _HOMES = {
     "Posterior": "unle.posterior",
     "Prior": "unle.space",
     "RandomWalk": "unle.samplers",
+    "SimulationError": "unle.errors",
     "StoreError": "unle.errors",
     "TemperedSmc": "unle.posterior",
     "TiltedTraining": "unle.train",
@@ -48,7 +52,7 @@ _HOMES = {
     "z_uniformity": "unle.diagnose",
 }
 
-__all__ = sorted([*_HOMES, "Simulations", "__version__", "batched", "simulate"])
+__all__ = sorted([*_HOMES, "Simulations", "__version__", "batched", "command", "dry_run", "jax_simulator", "simulate"])
 
 
 def __getattr__(name: str) -> Any:

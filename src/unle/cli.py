@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from unle.commands import check, demo, report, run, sample, tasks, watch
+from unle.commands import check, data, demo, report, resume, run, sample, simulate, tasks, watch
 
 app = typer.Typer(
     name="unle",
@@ -18,7 +18,11 @@ app = typer.Typer(
 )
 app.command(epilog=demo.EXAMPLE)(demo.demo)
 app.command(epilog=run.EXAMPLE)(run.run)
+app.command(epilog=resume.EXAMPLE)(resume.resume)
 app.command(epilog=sample.EXAMPLE)(sample.sample)
+app.command(epilog=simulate.EXAMPLE)(simulate.simulate)
+app.command("export", epilog=data.EXPORT_EXAMPLE)(data.export_simulations)
+app.command("import", epilog=data.IMPORT_EXAMPLE)(data.import_simulations)
 app.command(epilog=tasks.EXAMPLE)(tasks.tasks)
 app.command(epilog=check.EXAMPLE)(check.check)
 app.command(epilog=report.EXAMPLE)(report.report)

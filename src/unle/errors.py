@@ -34,6 +34,10 @@ class FitError(UnleError, RuntimeError):
     """A fit could not produce anything usable, and no automatic remedy was left."""
 
 
+class SimulationError(UnleError, RuntimeError):
+    """Simulations could not be run: the executor broke, or takes no more work."""
+
+
 class StoreError(UnleError, OSError):
     """A file or a run directory is missing, damaged, tampered with, or belongs to something else."""
 

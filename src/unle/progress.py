@@ -35,6 +35,17 @@ def enabled(on: bool) -> None:  # noqa: FBT001  (the boolean is the whole messag
     _SWITCH["on"] = on
 
 
+@contextmanager
+def silence() -> Iterator[None]:
+    """Show no bars inside the block."""
+    before = _SWITCH["on"]
+    _SWITCH["on"] = False
+    try:
+        yield
+    finally:
+        _SWITCH["on"] = before
+
+
 class AbstractBar(abc.ABC):
     """What `progress` hands out."""
 
@@ -105,7 +116,12 @@ class _PlainBar(AbstractBar):
         note = f", {self._note}" if self._note else ""
         seconds = time.monotonic() - self._start
         elapsed = f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-        print(f"{self._title}: {count}{word} after {elapsed}{note}", file=sys.stderr, flush=True)
+        left = f", about {self._left(seconds):.0f} s left" if not word and self._total and self._done else ""
+        print(f"{self._title}: {count}{word} after {elapsed}{left}{note}", file=sys.stderr, flush=True)
+
+    def _left(self, seconds: float) -> float:
+        assert self._total
+        return seconds * (self._total - self._done) / self._done
 
 
 class _RichBar(AbstractBar):

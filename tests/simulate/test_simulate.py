@@ -92,11 +92,13 @@ def test_a_buffer_that_is_reused_is_copied_and_theta_cannot_be_changed():
         (lambda: np.array([1.0, np.nan]), "not finite: 1 of 2 values, the first at position 1"),
         (lambda: [np.inf, 0.0], "not finite: 1 of 2 values, the first at position 0"),
         (lambda: np.nan, "not finite: 1 of 1 values"),
-        (lambda: [1.0, 2.0, 3.0], "wrong shape: 3 values; the first had 2"),
+        (lambda: [1.0, 2.0, 3.0], "wrong length: 3 values instead of 2"),
         (lambda: np.zeros((2, 1)), "wrong shape: expected one data vector; got an array of shape (2, 1)"),
         (lambda: [], "wrong shape: expected one data vector; got an array of shape (0,)"),
         (lambda: None, "returned nothing"),
-        (lambda: {"x": 1}, "not numbers: expected a vector of numbers; got dict"),
+        (lambda: {"x": 1}, "other names: x"),
+        (lambda: {}, "wrong shape: expected some data; got an empty dictionary"),
+        (lambda: "text", "not numbers: expected numbers; got str"),
         (lambda: [[1.0], [1.0, 2.0]], "not numbers"),
         (lambda: 1j, "not numbers"),
     ],
@@ -137,23 +139,23 @@ def test_the_first_traceback_is_kept():
     assert sims.x.shape == (4, 0)
 
 
-def test_twenty_failures_in_a_row_stop_the_run_with_advice(store):
+def test_a_hundred_failures_in_a_row_stop_the_run_with_advice(store):
     calls = []
 
     def simulator(theta, rng):
         calls.append(1)
         raise KeyError("parameter 'beta'")
 
-    with pytest.raises(InputError, match=r"none among the first 20 \(20 KeyError\).*by itself") as caught:
+    with pytest.raises(InputError, match=r"none among the first 100 \(100 KeyError\).*by itself") as caught:
         simulate(simulator, Box(), 1000, store=store)
     assert "in simulator" in str(caught.value)
-    assert len(calls) == 20
-    assert store.count() == 20
+    assert len(calls) == 100
+    assert store.count() == 100
 
 
-def test_one_success_among_the_first_twenty_goes_on():
-    calls = iter(range(100))
-    sims = simulate(lambda theta, rng: theta if next(calls) == 19 else np.nan, Box(), 60)
+def test_one_success_among_the_first_hundred_goes_on():
+    calls = iter(range(200))
+    sims = simulate(lambda theta, rng: theta if next(calls) == 99 else np.nan, Box(), 150)
     assert sims.valid.sum() == 1
 
 
@@ -178,7 +180,7 @@ def test_an_interrupted_run_loses_nothing(store):
 
 
 def test_rows_are_written_as_they_come(store, monkeypatch):
-    monkeypatch.setattr("unle.simulate.run.SECONDS_BETWEEN_WRITES", -1.0)
+    monkeypatch.setattr(sys.modules["unle.simulate.filling"], "SECONDS_BETWEEN_WRITES", -1.0)
     seen = []
 
     def simulator(theta, rng):
@@ -189,12 +191,68 @@ def test_rows_are_written_as_they_come(store, monkeypatch):
     assert seen == [0, 1, 2, 3, 4]
 
 
-def test_a_round_is_stored_once(store):
-    simulate(noisy, Box(), 3, store=store)
-    with pytest.raises(StoreError, match="already holds simulations of round 0"):
-        simulate(noisy, Box(), 3, store=store)
+def test_a_round_is_simulated_once(store):
+    first = simulate(noisy, Box(), 3, store=store)
+    again = simulate(lambda theta, rng: 1 / 0, Box(), 3, store=store)  # nothing is left to do
+    np.testing.assert_array_equal(first.x, again.x)
     simulate(noisy, Box(), 3, round=1, store=store)
     assert store.count() == 6
+
+
+def test_a_round_is_not_mixed_with_another(store):
+    simulate(noisy, Box(), 3, store=store)
+    with pytest.raises(StoreError, match="other simulations of round 0: another seed, theta"):
+        simulate(noisy, Box(), 3, seed=1, store=store)
+    with pytest.raises(StoreError, match="another n, theta"):
+        simulate(noisy, Box(), 4, store=store)
+    Simulations.from_arrays(np.zeros((2, 2)), np.zeros((2, 2))).append_to(store, round=5)
+    with pytest.raises(StoreError, match="from elsewhere"):
+        simulate(noisy, Box(), 2, round=5, store=store)
+
+
+def test_an_interrupted_run_goes_on_with_what_is_missing(store):
+    calls = iter(range(100))
+
+    def stopping(theta, rng):
+        if next(calls) == 7:
+            raise KeyboardInterrupt
+        return noisy(theta, rng)
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(stopping, Box(), 20, store=store)
+    rest = []
+    sims = simulate(lambda theta, rng: (rest.append(1), noisy(theta, rng))[1], Box(), 20, store=store)
+    assert len(rest) == 13
+    np.testing.assert_array_equal(sims.x, simulate(noisy, Box(), 20).x)
+
+
+def test_the_most_frequent_length_is_the_right_one_whoever_comes_first():
+    calls = iter(range(100))
+    sims = simulate(lambda theta, rng: [1.0] if next(calls) == 0 else theta, Box(), 5)
+    np.testing.assert_array_equal(sims.valid, [False, True, True, True, True])
+    assert sims.reasons[0] == "wrong length: 1 values instead of 2"
+    assert sims.x.shape == (5, 2)
+
+
+def test_named_outputs_are_flattened_in_the_order_of_their_names(store):
+    def simulator(theta, rng):
+        return {"mean": theta.mean(), "both": theta, "matrix": np.ones((2, 2))}
+
+    sims = simulate(simulator, Box(), 4, store=store)
+    assert sims.x_names == (
+        "mean",
+        "both[0]",
+        "both[1]",
+        "matrix[0, 0]",
+        "matrix[0, 1]",
+        "matrix[1, 0]",
+        "matrix[1, 1]",
+    )
+    np.testing.assert_allclose(sims.x[:, 0], sims.theta.mean(axis=1))
+    assert Simulations.from_store(store).x_names == sims.x_names
+    block = simulate(batched(lambda theta, rng: {"a": theta[:, 0], "b": theta}), Box(), 4)
+    assert block.x_names == ("a", "b[0]", "b[1]")
+    np.testing.assert_array_equal(block.x[:, 1:], block.theta)
 
 
 # --- batched simulators

@@ -29,7 +29,7 @@ def test_rows_come_back_exactly_and_in_order(path):
         np.testing.assert_array_equal(rows.x, x)
         assert rows.valid.all()
         assert rows.seconds.sum() == 150.0
-        assert set(rows.workers) == {"w"}
+        assert store.workers() == {"w": 304}
         both = store.read()
         assert store.count() == len(both.id) == 304
         np.testing.assert_array_equal(both.round, [0] * 4 + [1] * 300)
@@ -100,6 +100,21 @@ def test_a_later_format_is_refused(path):
     connection.close()
     with pytest.raises(StoreError, match="format 99"):
         SimulationStore(path)
+
+
+@pytest.mark.parametrize("column", ["theta", "x", "seconds", "valid", "reason"])
+def test_a_changed_row_is_refused_when_it_is_read(path, column):
+    with SimulationStore(path) as store:
+        fill(store, n=20)
+    value = {"theta": "zeroblob(24)", "x": "zeroblob(16)", "seconds": "0.25", "valid": "0", "reason": "'none'"}[column]
+    connection = sqlite3.connect(path)
+    connection.execute(f"UPDATE simulations SET {column} = {value} WHERE id = 7")
+    connection.commit()
+    connection.close()
+    with SimulationStore(path) as store, pytest.raises(StoreError, match="is damaged"):
+        store.read()
+    with SimulationStore(path) as store, pytest.raises(StoreError, match="is damaged"):
+        list(store.batches(5))
 
 
 @pytest.mark.parametrize("harm", ["truncated", "overwritten"])

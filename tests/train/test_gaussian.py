@@ -10,17 +10,17 @@ from scipy.stats import multivariate_normal, norm
 
 from unle.models import FixedMeasure
 from unle.train import FixedBase, GaussianTraining, fit_gaussians, make_splits
-from unle.train.gaussian import _linear_fit, _shrunk_covariance
+from unle.train.regression import linear_fit, shrunk_covariance
 
 SETTINGS = GaussianTraining(width=16, depth=1, iterations=600, batch=128, chunk=50, learning_rate=0.02)
 MEMBERS, ROWS = 2, 1000
 
 
-def test_the_linear_fit_is_least_squares():
+def test_thelinear_fit_is_least_squares():
     rng = np.random.default_rng(0)
     t = rng.normal(size=(300, 3))
     w = 0.5 + t @ rng.normal(size=(3, 1)) + 0.3 * rng.normal(size=(300, 1))
-    intercept, slope, whitener = _linear_fit(t, w)
+    intercept, slope, whitener = linear_fit(t, w)
     design = np.column_stack([np.ones(300), t])
     exact, (squares,), *_ = np.linalg.lstsq(design, w, rcond=None)
     np.testing.assert_allclose(np.concatenate([intercept[None], slope]), exact, atol=1e-5)
@@ -31,8 +31,8 @@ def test_with_plenty_of_rows_nothing_is_shrunk():
     rng = np.random.default_rng(1)
     covariance = np.array([[4.0, 1.7], [1.7, 1.0]])  # correlation 0.85, of different sizes
     residual = rng.multivariate_normal(np.zeros(2), covariance, size=20_000)
-    np.testing.assert_allclose(_shrunk_covariance(residual), residual.T @ residual / len(residual), rtol=1e-3)
-    intercept, slope, whitener = _linear_fit(rng.normal(size=(20_000, 2)), residual)
+    np.testing.assert_allclose(shrunk_covariance(residual), residual.T @ residual / len(residual), rtol=1e-3)
+    intercept, slope, whitener = linear_fit(rng.normal(size=(20_000, 2)), residual)
     root = np.linalg.inv(whitener)
     np.testing.assert_allclose(root @ root.T, covariance, rtol=0.05)
     np.testing.assert_array_equal(np.triu(whitener, 1), np.zeros((2, 2)))
@@ -48,7 +48,7 @@ def test_shrinkage_helps_with_many_coordinates_and_few_rows():
     scales = np.logspace(-2, 2, k)  # in different units
     root = np.diag(scales) @ (np.eye(k) + 0.1 * rng.normal(size=(k, k)))
     residual, fresh = rng.normal(size=(n, k)) @ root.T, rng.normal(size=(2000, k)) @ root.T
-    shrunk, raw = _shrunk_covariance(residual), residual.T @ residual / n
+    shrunk, raw = shrunk_covariance(residual), residual.T @ residual / n
     np.testing.assert_allclose(np.diagonal(shrunk), np.diagonal(raw), rtol=1e-4)
     assert held_out(shrunk, fresh) > held_out(raw, fresh) + 10  # nats: the raw covariance is nearly singular
     assert held_out(shrunk, fresh) > held_out(root @ root.T, fresh) - 4
@@ -58,14 +58,14 @@ def test_shrinkage_does_not_deny_a_correlation_that_is_there():
     rng = np.random.default_rng(3)
     covariance = 0.1 * np.eye(8) + 0.9  # all correlations 0.9
     residual, fresh = (rng.multivariate_normal(np.zeros(8), covariance, size=n) for n in (100, 2000))
-    shrunk = _shrunk_covariance(residual)
+    shrunk = shrunk_covariance(residual)
     assert held_out(shrunk, fresh) > held_out(covariance, fresh) - 0.5
     assert held_out(shrunk, fresh) > held_out(np.diag(np.diagonal(shrunk)), fresh) + 2
 
 
 def test_coordinates_without_residual_do_not_break_the_fit():
     t = np.random.default_rng(4).normal(size=(50, 2))
-    parts = _linear_fit(t, np.column_stack([t[:, 0], t[:, 1], t[:, 0]]))  # exactly linear, one of them twice
+    parts = linear_fit(t, np.column_stack([t[:, 0], t[:, 1], t[:, 0]]))  # exactly linear, one of them twice
     assert all(np.isfinite(part).all() for part in parts)
 
 
@@ -84,7 +84,7 @@ def splits():
 def linear_score(t, w, splits):
     scores = []
     for train, rows in zip(np.asarray(splits.train), np.asarray(splits.held_out), strict=True):
-        intercept, slope, whitener = _linear_fit(np.asarray(t, float)[train], np.asarray(w, float)[train])
+        intercept, slope, whitener = linear_fit(np.asarray(t, float)[train], np.asarray(w, float)[train])
         scores.append(norm.logpdf(w[rows], intercept + t[rows] @ slope, 1 / whitener).mean())
     return np.array(scores)
 
@@ -112,7 +112,7 @@ def test_a_bent_mean_and_an_uneven_noise_are_learnt(splits):
     np.testing.assert_allclose(again(bases).mean(1), scores, atol=1e-4)  # the scores are those of what is returned
 
 
-def test_a_network_that_blows_up_leaves_the_linear_fit(splits):
+def test_a_network_that_blows_up_leaves_thelinear_fit(splits):
     t, w, _ = data(lambda t: np.sin(2 * t), lambda t: 0.5)
     settings = GaussianTraining(width=8, depth=1, iterations=100, batch=128, chunk=50, learning_rate=1e6)
     bases, scores = fit_gaussians(jr.key(1), t, w, splits, settings=settings)

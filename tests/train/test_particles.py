@@ -16,10 +16,11 @@ from jaxtyping import Array, Float
 
 from unle.models import AbstractEnergy, ConditionalGaussian, Mlp, TiltedModel
 from unle.space import Prior, fit_theta_space
-from unle.train import BaseParticles, JointSpace, PersistentChains, Splits, WarmSmc, validate
+from unle.train import BaseParticles, Batch, JointSpace, PersistentChains, Splits, WarmSmc, validate
 from unle.train.tilted import _gap
 
 A, B, C = 0.5, 0.4, 1.5
+NO_BATCH = Batch(jnp.zeros(1, int), jnp.zeros((1, 1)))  # tilted models do not look at the data's parameters
 REPLICATES, ROWS = 16, 400
 Z = 4.5  # Student's t with 15 degrees of freedom: false alarms 4e-4 per comparison
 
@@ -81,12 +82,12 @@ def follow(particles, joint, base, keys):
 
         def step(carry, key):
             state, old, _ = carry
-            state, cloud = particles.advance(key, joint, state, TiltedModel(base, old), new)
+            state, cloud = particles.advance(key, joint, state, TiltedModel(base, old), new, NO_BATCH)
             return (state, new.energy, cloud._replace(of_base=jnp.asarray(cloud.of_base))), None
 
         flat, between = Known(jnp.array([0.0, 0.0, 1.0])), Known(jnp.array([0.2, 0.3, 1.2]))
         # Renewed with another energy than the one to be followed, as at the beginning of a chunk.
-        state = particles.renew(joint, particles.init(key_init, joint, base), TiltedModel(base, between))
+        state = particles.renew(joint, particles.init(key_init, joint, base, NO_BATCH.t), TiltedModel(base, between))
         shapes = jax.eval_shape(step, (state, flat, None), key_steps)[0][2]
         cloud = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         (state, _, cloud), _ = jax.lax.scan(step, (state, flat, cloud), jr.split(key_steps, 40))

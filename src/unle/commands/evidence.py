@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from unle.bench import TASKS
 from unle.commands.inference import load_posterior
 from unle.commands.model import Model, load_model
+from unle.commands.whereabouts import recall
 from unle.diagnose import Evidence
 from unle.errors import InputError, StoreError
 from unle.posterior import Draws
 from unle.store import RunDirectory
+from unle.store.json_files import sha256_of
 
 
 def gather(
@@ -52,21 +52,15 @@ def model_of(run: RunDirectory, text: str | None) -> Model | None:
     Raises:
         InputError: the file is another one than the run was made with.
     """
-    settings: dict[str, Any] = run.settings
-    name, checksum = str(settings.get("model", "")), settings.get("model_sha256")
-    if text is None and checksum is not None:
-        recorded = settings.get("model_path")
-        text = str(recorded) if recorded and Path(str(recorded)).is_file() else None
-    if text is None and checksum is None and name:
-        text = name
-    if text is None:
+    name, checksum = str(run.settings.get("model", "")), run.settings.get("model_sha256")
+    if checksum is None:
+        return load_model(name) if name in TASKS else None
+    path = recall(run.path) if text is None else Path(text)
+    if path is None or (text is None and not path.is_file()):
         return None
-    model = load_model(text)
-    if model.checksum != checksum:
-        raise InputError(
-            f"expected the model that {run.path} was made with ({name}); {text} has changed or is another."
-        )
-    return model
+    if not path.is_file() or sha256_of(path) != checksum:  # before anything in it is run
+        raise InputError(f"expected the model that {run.path} was made with ({name}); {path} is gone or has changed.")
+    return load_model(str(path))
 
 
 def require_fit(path: Path) -> RunDirectory:
@@ -77,8 +71,3 @@ def require_fit(path: Path) -> RunDirectory:
             f"{path} holds no fitted likelihood yet; finish the run first, or watch it: unle watch {path}."
         )
     return run
-
-
-def as_floats(values: Any) -> np.ndarray:
-    """Return stored numbers, in which JSON may have written inf as a word, as an array."""
-    return np.vectorize(float, otypes=[float])(np.asarray(values, dtype=object))

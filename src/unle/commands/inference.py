@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from unle.commands.console import Stages
+from unle.commands import whereabouts
+from unle.commands.console import Stages, say
 from unle.commands.model import Model
 from unle.commands.observation import fit_to
+from unle.commands.where import Where
 from unle.diagnose.c2st import c2st_fast
 from unle.errors import InputError, StoreError
 from unle.methods import AUNLE
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
 from unle.simulate import Simulations, simulate
-from unle.simulate.batched import CHUNK, Batched
-from unle.simulate.record import not_finite
-from unle.simulate.rows import run_rows
 from unle.store import RunDirectory, SimulationStore
 from unle.store.json_files import plain
 from unle.train import GaussianTraining, TiltedTraining
 
 METHODS = ("aunle",)
+HERE = Where()
 ONLY_DRAWS = {"x_o", "draws"}  # settings that the fit does not depend on
 
 
@@ -40,6 +40,9 @@ class Request:
         method: how to infer.
         members: size of the ensemble; None for the method's default.
         iterations: most optimiser steps of each network; None for the method's defaults.
+        timeout: seconds that one simulation may take.
+        imported: check sum of the simulations that were made elsewhere and are used instead; None to simulate.
+        simulations: these simulations; not needed when the run's directory has them.
     """
 
     model: Model
@@ -50,6 +53,9 @@ class Request:
     method: str = "aunle"
     members: int | None = None
     iterations: int | None = None
+    timeout: float | None = None
+    imported: str | None = None
+    simulations: Simulations | None = None
 
     def settings(self) -> dict[str, Any]:
         """Return everything that decides the result, for `run.json`."""
@@ -60,6 +66,8 @@ class Request:
             "prior": self.model.prior.spec(),
             "budget": self.budget,
             "seed": self.seed,
+            "timeout": self.timeout,
+            "simulations_sha256": self.imported,
             "members": self.members,
             "iterations": self.iterations,
             "draws": self.draws,
@@ -89,7 +97,10 @@ def open_run(path: Path, request: Request) -> RunDirectory:
     request.build()
     wanted = request.settings()
     try:
-        return RunDirectory.create(path, wanted)
+        run = RunDirectory.create(path, wanted)
+        if request.model.path is not None:
+            whereabouts.remember(path, request.model.path)
+        return run
     except StoreError as error:
         stored = RunDirectory.open(path).settings if (path / "run.json").exists() else {}
         wanted = plain(wanted)
@@ -98,36 +109,44 @@ def open_run(path: Path, request: Request) -> RunDirectory:
         raise
 
 
-def infer(request: Request, run: RunDirectory, stages: Stages) -> tuple[Posterior, Draws | None]:
-    """Simulate, fit and sample, or take each from the directory.
+def infer(request: Request, run: RunDirectory, stages: Stages, where: Where = HERE) -> tuple[Posterior, Draws | None]:
+    """Simulate, fit and sample, or take each from the directory; nobody else may work in it meanwhile.
 
     Args:
         request: what to do.
         run: where its results are kept.
         stages: receives the time of every stage that had to be done.
+        where: what does the simulating.
 
     Returns:
         The posterior, and the draws at the request's observation if it has one.
     """
+    with run.locked():
+        return _infer(request, run, stages, where)
+
+
+def _infer(request: Request, run: RunDirectory, stages: Stages, where: Where) -> tuple[Posterior, Draws | None]:
     fitted = run.likelihood(0)
-    if fitted.with_suffix(".json").exists():
+    if run.finished("fit"):
         posterior = Posterior.load(fitted)
     else:
         with stages.stage("simulate"), run.simulations() as store:
-            simulations = simulate_into(store, request)
+            simulations = simulate_into(store, request, where)
         if request.x_o is not None:
             fit_to(request.x_o, simulations.x.shape[1])
         with stages.stage("fit"):
             seed = request.seed + 1
             posterior = request.build().fit(simulations, seed=seed, on_metrics=run.append_metrics)
             posterior.save(fitted, note={"method": request.method, "seed": seed, "budget": request.budget})
+            run.seal("fit", [fitted.with_suffix(".json"), fitted.with_suffix(".npz")])
     draws = None
-    if request.x_o is not None and run.draws.exists():
+    if request.x_o is not None and run.finished("draws"):
         draws = Draws.load(run.draws)
     elif request.x_o is not None:
         with stages.stage("sample"):
             draws = sample(posterior, request.x_o, request.draws, seed=request.seed + 2)
             draws.save(run.draws)
+            run.seal("draws", [run.draws])
     if stages.seconds:
         run.append_metrics(stage="seconds", **stages.seconds)
     return posterior, draws
@@ -158,41 +177,32 @@ def check_exact(request: Request, draws: Draws, stages: Stages) -> float:
     return score
 
 
-def simulate_into(store: SimulationStore, request: Request) -> Simulations:
+def simulate_into(store: SimulationStore, request: Request, where: Where) -> Simulations:
     """Return the request's simulations: those of the store, and those that it lacks."""
-    model, n = request.model, request.budget
-    done = store.count(0)
-    if not done:
-        return simulate(model.simulator, model.prior, n, seed=request.seed, store=store)
-    if done < n:
-        _simulate_rest(store, request, done)
-    rows = store.read(0)
-    return Simulations(rows.theta, rows.x, rows.valid, rows.reasons, rows.seconds)
+    store.remember("theta_names", list(request.model.prior.names))
+    if request.imported is not None:
+        return _given(store, request)
+    with where.arguments() as arguments:
+        simulations = simulate(
+            request.model.simulator,
+            request.model.prior,
+            request.budget,
+            seed=request.seed,
+            store=store,
+            timeout=request.timeout,
+            **arguments,
+        )
+    say(simulations.summary())
+    return simulations
 
 
-def _simulate_rest(store: SimulationStore, request: Request, done: int) -> None:
-    """Go on after an interruption: rows have seeds of their own, so the result is the same as without it."""
-    simulator, n = request.model.simulator, request.budget
-    theta = np.asarray(request.model.prior.sample(n, seed=request.seed), dtype=np.float64)
-    width = store.read(0).x.shape[1]
-    size = CHUNK if isinstance(simulator, Batched) else 1
-    with progress("Simulating the rest", total=n - done) as bar:
-        for start in range(done, n, size):
-            ids = range(start, min(start + size, n))
-            rows = run_rows(simulator, theta[ids.start : ids.stop], ids, seed=request.seed, round=0)
-            reasons = []
-            for row in rows:
-                reason = row.reason
-                if row.x is not None and not np.isfinite(row.x).all():
-                    reason = not_finite(row.x)
-                elif row.x is not None and width and len(row.x) != width:
-                    reason = f"wrong shape: {len(row.x)} values; the first had {width}"
-                reasons.append(reason)
-            seconds = [row.seconds for row in rows]
-            store.append(
-                ids=ids, theta=theta[ids.start : ids.stop], x=[row.x for row in rows], reasons=reasons, seconds=seconds
-            )
-            bar.advance(len(ids))
+def _given(store: SimulationStore, request: Request) -> Simulations:
+    """Return the simulations that the user brought, copied into the store, all or none."""
+    if not store.count(0):
+        if request.simulations is None:
+            raise StoreError(f"{store.path} is empty; bring the simulations again: unle run MODEL --simulations ...")
+        request.simulations.append_to(store)
+    return Simulations.from_store(store, 0)
 
 
 def load_posterior(run: RunDirectory) -> Posterior:
@@ -203,7 +213,8 @@ def load_posterior(run: RunDirectory) -> Posterior:
     """
     fitted = sorted((run.path / "rounds").glob("[0-9]*/likelihood.json"))
     if not fitted:
-        raise StoreError(f"{run.path} holds no fitted likelihood yet; give `unle run` the same settings to finish it.")
+        raise StoreError(f"{run.path} holds no fitted likelihood yet; to finish it: unle resume {run.path}.")
+    run.finished("fit")  # raises if a file was damaged
     return Posterior.load(fitted[-1].with_suffix(""))
 
 
@@ -212,9 +223,11 @@ def saved_so_far(path: Path) -> str:
     if not (path / "run.json").exists():
         return "nothing was saved."
     run = RunDirectory.open(path)
-    if run.likelihood(0).with_suffix(".json").exists():
+    if run.finished("fit"):
         kept = "the fitted likelihood is"
-    else:
-        with run.simulations() as store:
+    elif (path / "simulations.sqlite").exists():
+        with run.simulations(read_only=True) as store:
             kept = f"{store.count():,} simulations are"
-    return f"{kept} saved in {path}, and the same command goes on from there."
+    else:
+        kept = "the settings are"
+    return f"{kept} saved in {path}; to go on: unle resume {path}"

@@ -9,7 +9,6 @@ x_o = [0.4, 1.3, 0.2, 0.9, 0.5]        # optional: the observation
 """
 
 import difflib
-import hashlib
 import importlib.util
 import sys
 import traceback
@@ -21,7 +20,9 @@ from typing import Any
 
 from unle.bench import TASKS, Task
 from unle.errors import InputError
+from unle.simulate.shipping import MODEL_PREFIX
 from unle.space import Prior
+from unle.store.json_files import sha256_of
 
 PRIOR_EXAMPLE = "prior = unle.Prior.uniform(low=[0.0], high=[1.0])"
 SIMULATOR_EXAMPLE = "def simulator(theta, rng): ..."
@@ -39,6 +40,7 @@ class Model:
         task: the built-in task, or None.
         checksum: SHA-256 of the file; None for a task. Part of a run's settings: simulations of two versions of a
             simulator must not meet in one table.
+        path: of the file; None for a task.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Model:
     x_o: Any = None
     task: Task | None = None
     checksum: str | None = None
+    path: Path | None = None
 
 
 def load_model(text: str) -> Model:
@@ -85,13 +88,13 @@ def _from_file(path: Path) -> Model:
             raise InputError(f"`prior` in {path}: {error}") from None
     if not callable(module.simulator):
         raise InputError(f"expected `simulator` in {path} to be a function; got {type(module.simulator).__name__}.")
-    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Model(path.name, prior, module.simulator, x_o=getattr(module, "x_o", None), checksum=checksum)
+    x_o = getattr(module, "x_o", None)
+    return Model(path.name, prior, module.simulator, x_o, checksum=sha256_of(path), path=path)
 
 
 def _execute(path: Path) -> ModuleType:
     """Run the file as a module that may import its neighbours, as `python file.py` would let it."""
-    name = f"unle_model_{path.stem}"
+    name = f"{MODEL_PREFIX}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"expected a Python file (.py); got {path}.")

@@ -1,6 +1,7 @@
 """`unle run`: simulate, fit, and draw from the posterior, all kept in one directory."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import typer
 
 from unle.commands.console import Stages, plain_ending, say
 from unle.commands.report import report_after
+from unle.commands.where import Dask, Timeout, Where, Workers
 
 EXAMPLE = "Example:  unle run two_moons --observation 1 --check"
 
@@ -29,15 +31,24 @@ def run(
     iterations: Annotated[
         int | None, typer.Option(min=1, help="Most training steps of each network, if not the defaults.")
     ] = None,
+    workers: Workers = None,
+    dask: Dask = None,
+    timeout: Timeout = None,
+    simulations: Annotated[
+        Path | None,
+        typer.Option(help="Use these simulations (.npz, .csv, .parquet, or a run directory) instead of simulating."),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Score a task's draws against exact ones (C2ST).")] = False,  # noqa: FBT002
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,  # noqa: FBT002
-    report: Annotated[bool, typer.Option(help="Check the run at its end and write DIR/report.html.")] = True,  # noqa: FBT002
+    with_report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Check the run at its end and write DIR/report.html.")
+    ] = True,  # noqa: FBT002
 ) -> None:
     """Simulate, fit a likelihood, and draw from the posterior.
 
     MODEL is a built-in task (see `unle tasks`) or a Python file that defines `prior`, `simulator(theta, rng)` and,
     optionally, the observation `x_o`. Without an observation the likelihood is fitted and saved for `unle sample`. The
-    run directory keeps everything: the same command again goes on where the last one stopped.
+    run directory keeps everything: `unle resume DIR`, or the same command again, goes on where the last one stopped.
     """
     directory = Path("runs") / Path(model).stem if out is None else out
     with plain_ending(lambda: _saved(directory)):
@@ -53,17 +64,33 @@ def run(
             x_o = None if loaded.x_o is None else as_rows(loaded.x_o, f"`x_o` in {model}")
         if check and (loaded.task is None or x_o is None):
             raise InputError("expected a built-in task and an observation with --check; try --observation 1.")
-        request = inference.Request(loaded, budget, x_o, draws, seed, method, members, iterations)
+        given = None if simulations is None else _load(simulations, loaded.prior.names)
+        budget = budget if given is None else len(given)
+        imported = None if given is None else given.digest()
+        request = inference.Request(
+            loaded, budget, x_o, draws, seed, method, members, iterations, timeout, imported, given
+        )
         kept = inference.open_run(directory, request)
         stages = Stages()
-        _, drawn = inference.infer(request, kept, stages)
+        _, drawn = inference.infer(request, kept, stages, Where(workers, dask))
         done = not stages.seconds
         score = inference.check_exact(request, drawn, stages) if check and drawn is not None else None
         if done:
             say(f"{directory} holds this run already, complete; nothing was repeated.")
-        if report and not done:
+        if with_report and not done:
             report_after(kept, loaded)
-        _report(directory, drawn, stages, score, as_json=as_json, done=done)
+        report(directory, drawn, stages, score, as_json=as_json, done=done)
+
+
+def _load(path: Path, names: Sequence[str]) -> Any:
+    """Read simulations; in a table whose columns are not called theta..., the prior's names say which are."""
+    from unle.errors import InputError
+    from unle.simulate import Simulations
+
+    try:
+        return Simulations.load(path)
+    except InputError:
+        return Simulations.load(path, parameters=names)
 
 
 def _saved(directory: Path) -> str:
@@ -72,7 +99,7 @@ def _saved(directory: Path) -> str:
     return saved_so_far(directory)
 
 
-def _report(directory: Path, draws: Any, stages: Stages, score: float | None, *, as_json: bool, done: bool) -> None:
+def report(directory: Path, draws: Any, stages: Stages, score: float | None, *, as_json: bool, done: bool) -> None:
     """Print the table, or the JSON object, of a finished run."""
     from unle.commands.summary import complaints, show_summary, summarise
 

@@ -182,7 +182,10 @@ def _gated(
     splits: Splits,
     particles: AbstractParticles,
 ) -> tuple[TiltedModel, Float[Array, " member"], float]:
-    """Keep the energies only if, with constants estimated afresh, they raise the held-out likelihood."""
+    """Keep the energies only if, with constants estimated afresh, they raise the held-out likelihood.
+
+    The gain must exceed its standard error: where the base is right, energies differ from zero by chance alone.
+    """
     members = splits.train.shape[0]
     alone = TiltedModel(bases, NoEnergy()), jnp.zeros(members), 0.0
     if fit.validation is None:
@@ -190,19 +193,20 @@ def _gated(
     models = TiltedModel(bases, fit.energies)
     key_pool, key_z = jr.split(key)
     # Fresh particles and keys, not those that chose the chunk: the choice must not flatter itself.
-    states = _fresh(jr.split(key_pool, members), joint, bases, particles, fit.particles)
+    states = _fresh(jr.split(key_pool, members), joint, bases, t, particles, fit.particles)
     scores = validate(jr.split(key_z, members), joint, models, t, w, splits, particles, states)
-    gain = float(jnp.mean(scores.gain))
+    rows = np.ravel(np.asarray(scores.rows))
+    gain, error = float(rows.mean()), float(rows.std() / np.sqrt(len(rows)))
     trusted = float(jnp.min(scores.ess)) > LOWEST_ESS
-    return (models, scores.log_z, gain) if trusted and np.isfinite(gain) and gain > 0 else alone
+    return (models, scores.log_z, gain) if trusted and gain > error else alone  # NaN is not greater
 
 
 @eqx.filter_jit
-def _fresh(keys, joint: JointSpace, bases: AbstractBase, particles: AbstractParticles, states):
+def _fresh(keys, joint: JointSpace, bases: AbstractBase, t, particles: AbstractParticles, states):
     """Draw a new pool where the particles are draws of the base; chains only lend their step sizes."""
     if not isinstance(particles, BaseParticles):
         return states
-    return eqx.filter_vmap(lambda key, base: particles.init(key, joint, base))(keys, bases)
+    return eqx.filter_vmap(lambda key, base: particles.init(key, joint, base, t))(keys, bases)
 
 
 @eqx.filter_jit

@@ -17,6 +17,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models.mlp import Mlp, normals
+from unle.models.polynomial import Bend
 
 LOG_2PI = 1.8378770664093453
 MAX_LOG_SCALE = 9.0  # a conditional standard deviation may shrink or grow by e^9 against the linear fit
@@ -106,24 +107,31 @@ class ConditionalGaussian(AbstractBase):
 
         r = P (w - b - A' t),
 
+    a polynomial may bend the mean (s = r without one),
+
+        s = K (r - C' phi(t)),
+
     and a network of t adds a mean m(t) and a lower-triangular precision factor T(t) with positive diagonal:
 
-        v = T(t) (r - m(t)) ~ N(0, I).
+        v = T(t) (s - m(t)) ~ N(0, I).
 
-    A network that outputs zero leaves the linear-Gaussian model, the first rung of the ladder.  Writing the factor of
-    the *precision* makes the density, evaluated most often, free of triangular solves.
+    A network that outputs zero leaves a Gaussian of one covariance.  Energies see r, not s: their shapes are simpler
+    next to data than next to residuals of a mean that wiggles.  Writing the factor of the *precision* makes the
+    density, evaluated most often, free of triangular solves.
 
     Args:
         intercept: b, shape (k,).
         slope: A, shape (d, k).
         whitener: P, lower triangular, shape (k, k).
         net: network of t with 2 k + k (k - 1) / 2 outputs: m, log diag T, and T below the diagonal by rows.
+        bend: the polynomial, or None.
     """
 
     intercept: Float[Array, " data"]
     slope: Float[Array, "dim data"]
     whitener: Float[Array, "data data"]
     net: Mlp
+    bend: Bend | None = None
 
     @staticmethod
     def outputs(dim_data: int) -> int:
@@ -135,25 +143,28 @@ class ConditionalGaussian(AbstractBase):
         return self.whitener @ (w - self.intercept - t @ self.slope)
 
     def whiten(self, t, w):
-        """Return v = T(t) (r - m(t))."""
+        """Return v = T(t) (s - m(t))."""
         mean, _, factor = self._heads(t)
-        return factor @ (self.features(t, w) - mean)
+        return factor @ (self._bent(t, w) - mean)
 
     def unwhiten(self, t, v):
-        """Solve v = T(t) (r - m(t)) for w."""
+        """Solve v = T(t) (s - m(t)) for w."""
         r = self.features_whitened(t, v)
         return self.intercept + t @ self.slope + solve_triangular(self.whitener, r, lower=True)
 
     def features_whitened(self, t, v):
-        """Solve v = T(t) (r - m(t)) for r."""
+        """Solve v = T(t) (s - m(t)) for r."""
         mean, _, factor = self._heads(t)
-        return mean + solve_triangular(factor, v, lower=True)
+        s = mean + solve_triangular(factor, v, lower=True)
+        return s if self.bend is None else self.bend.inverse(t, s)
 
     def log_density(self, t, w):
-        """Return log N(v; 0, I) + log det T(t) + log det P."""
+        """Return log N(v; 0, I) + log det T(t) + log det K + log det P."""
         mean, log_diagonal, factor = self._heads(t)
-        v = factor @ (self.features(t, w) - mean)
+        v = factor @ (self._bent(t, w) - mean)
         log_det = jnp.sum(log_diagonal) + jnp.sum(jnp.log(jnp.diagonal(self.whitener)))
+        if self.bend is not None:
+            log_det = log_det + self.bend.log_det()
         return self.log_density_whitened(v) + log_det
 
     def log_density_whitened(self, v):
@@ -163,6 +174,10 @@ class ConditionalGaussian(AbstractBase):
     def draws_whitened(self, key, n):
         """Draw from N(0, I)."""
         return normals(key, n, self.intercept.shape[0])
+
+    def _bent(self, t, w):
+        r = self.features(t, w)
+        return r if self.bend is None else self.bend(t, r)
 
     def _heads(self, t):
         k = self.intercept.shape[0]

@@ -10,15 +10,20 @@ Example:
     [[1.0], [2.0]]
 """
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from unle.errors import InputError
+from unle.simulate.rows import not_finite
+from unle.store.simulations import SimulationStore
+from unle.store.tables import Table, read_table, write_table
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Simulations:
             the empty string for a valid row.
         seconds: the time each simulation took; zeros when it was not measured.
         first_traceback: the whole story of the first failure by an exception, or None.
+        x_names: of the entries of x, where the simulator named them; otherwise empty.
     """
 
     theta: Float[np.ndarray, "n dim"]
@@ -41,6 +47,68 @@ class Simulations:
     reasons: tuple[str, ...]
     seconds: Float[np.ndarray, "n"]
     first_traceback: str | None = None
+    x_names: tuple[str, ...] = ()
+
+    @classmethod
+    def from_store(cls, store: SimulationStore, round: int | None = None) -> "Simulations":
+        """Read the simulations of one round, or of all, from a store."""
+        rows = store.read(round)
+        number = 0 if round is None else round
+        names = tuple(store.fact("x_names") or ())
+        return cls(
+            rows.theta,
+            rows.x,
+            rows.valid,
+            rows.reasons,
+            rows.seconds,
+            store.fact(f"traceback of round {number}"),
+            names if len(names) == rows.x.shape[1] else (),
+        )
+
+    @classmethod
+    def load(cls, path: str | Path, *, parameters: Sequence[str] = ()) -> "Simulations":
+        """Read simulations from a file (.npz, .csv, .parquet, .sqlite) or from a run directory.
+
+        Args:
+            path: the file or the directory.
+            parameters: names of the columns that are parameters, where they are not called `theta...`.
+
+        Raises:
+            InputError: the file is of another kind, or it cannot be told what is what.
+            StoreError: it is missing or damaged.
+        """
+        path = Path(path)
+        if path.is_dir():
+            path = path / "simulations.sqlite"
+        if path.suffix == ".sqlite":
+            with SimulationStore(path, read_only=True) as store:
+                return cls.from_store(store)
+        table = read_table(path, parameters=parameters)
+        record = cls.from_arrays(table.theta, table.x)
+        told = table.reasons or record.reasons
+        reasons = tuple(a or b for a, b in zip(told, record.reasons, strict=True))
+        valid = np.array([not reason for reason in reasons])
+        seconds = record.seconds if table.seconds is None else table.seconds
+        return cls(record.theta, record.x, valid, reasons, seconds, x_names=table.x_names)
+
+    def append_to(self, store: SimulationStore, *, round: int = 0) -> None:
+        """Add these simulations, made elsewhere, to a store, as a round of it."""
+        x = [None if np.isnan(row).all() else row for row in self.x] if not self.valid.all() else self.x
+        store.append(
+            ids=range(len(self)), theta=self.theta, x=x, reasons=self.reasons, seconds=self.seconds, round=round
+        )
+        if self.x_names:
+            store.remember("x_names", list(self.x_names))
+
+    def save(self, path: str | Path, *, theta_names: Sequence[str] = ()) -> Path:
+        """Write the simulations to a file, for other programs: .npz, .csv or .parquet.
+
+        Args:
+            path: the file.
+            theta_names: of the parameters.
+        """
+        write_table(path, Table(self.theta, self.x, tuple(theta_names), self.x_names, self.reasons, self.seconds))
+        return Path(path)
 
     @classmethod
     def from_arrays(cls, theta: Any, x: Any) -> "Simulations":
@@ -83,6 +151,7 @@ class Simulations:
             reasons=tuple(reason for part in parts for reason in part.reasons),
             seconds=np.concatenate([part.seconds for part in parts]),
             first_traceback=next((part.first_traceback for part in parts if part.first_traceback), None),
+            x_names=parts[0].x_names,
         )
 
     def __len__(self) -> int:
@@ -98,6 +167,11 @@ class Simulations:
         """The data of the valid rows."""
         return self.x[self.valid]
 
+    def digest(self) -> str:
+        """Return the SHA-256 of parameters, data and reasons."""
+        content = (self.theta.tobytes(), self.x.tobytes(), "\n".join(self.reasons).encode())
+        return hashlib.sha256(b"".join(content)).hexdigest()
+
     def summary(self) -> str:
         """Return one sentence: how many, how long, how many invalid and why."""
         invalid = len(self) - int(self.valid.sum())
@@ -108,14 +182,13 @@ class Simulations:
 
 def count_reasons(reasons: Sequence[str]) -> str:
     """Return the reasons by their first words, most frequent first: "7 ValueError, 3 not finite"."""
-    counts = Counter(reason.partition(":")[0] for reason in reasons if reason)
-    return ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
+    return count_words(Counter(reason.partition(":")[0] for reason in reasons if reason))
 
 
-def not_finite(x: Float[np.ndarray, "dim_x"]) -> str:
-    """Return the reason for a data vector that has NaN or infinite entries."""
-    bad = np.flatnonzero(~np.isfinite(x))
-    return f"not finite: {len(bad)} of {len(x)} values, the first at position {bad[0]}"
+def count_words(counts: Mapping[str, int]) -> str:
+    """Return counts in words, most frequent first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {reason}" for reason, count in ordered)
 
 
 def _matrix(values: Any, name: str) -> Float[np.ndarray, "n d"]:

@@ -1,4 +1,4 @@
-"""One chunk of simulations: the part that runs wherever the simulator runs.
+"""Simulating rows one after the other: the part that runs wherever the simulator runs.
 
 Each simulation has its own random generator, made from the seed of the run and the number of the simulation:
 
@@ -11,31 +11,14 @@ A simulator that fails costs one row. Whatever it raises or returns becomes eith
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from unle.simulate.batched import Batched
-
-_LONGEST_REASON = 200
-
-
-class Row(NamedTuple):
-    """The outcome of one simulation.
-
-    Attributes:
-        x: what came back, as a vector; None if nothing usable did.
-        reason: the empty string, or why there is no x.
-        seconds: the time it took.
-        trace: the traceback of an exception.
-    """
-
-    x: Float[np.ndarray, "dim_x"] | None
-    reason: str
-    seconds: float
-    trace: str | None = None
+from unle.simulate.chunk import Row
+from unle.simulate.outputs import LONGEST_REASON, WrongResult, flatten, flatten_rows
 
 
 def generator(seed: int, round: int, id: int) -> np.random.Generator:
@@ -50,89 +33,79 @@ def generator(seed: int, round: int, id: int) -> np.random.Generator:
 
 
 def run_rows(
-    simulator: Callable, theta: Float[np.ndarray, "n dim"], ids: Sequence[int], *, seed: int, round: int
-) -> list[Row]:
-    """Simulate one row after the other, or, for a batched simulator, all rows of the chunk at once.
+    simulator: Callable, theta: Float[np.ndarray, "n dim"], ids: Sequence[int] | np.ndarray, *, seed: int, round: int
+) -> Iterator[list[Row]]:
+    """Simulate, and yield rows as they are finished: one at a time, or, for a batched simulator, a block.
 
     Args:
-        simulator: takes one parameter vector and a generator, or is `Batched`.
+        simulator: takes one parameter vector and a generator, or is `Batched`; then the rows given must be one block.
         theta: parameters, one row per simulation.
         ids: the number of each simulation.
         seed: the seed of the run.
         round: the round.
-
-    Returns:
-        One `Row` for each simulation.
     """
     if isinstance(simulator, Batched):
-        return _run_batch(simulator, theta, ids, seed=seed, round=round)
-    return [
-        _attempt(lambda rng, t=t: _vector(simulator(t.copy(), rng)), generator(seed, round, i))
-        for t, i in zip(theta, ids, strict=True)
-    ]
+        yield _run_block(simulator, theta, ids, seed=seed, round=round)
+        return
+    for t, i in zip(theta, ids, strict=True):
+        yield [attempt(lambda rng, t=t: flatten(simulator(t.copy(), rng)), generator(seed, round, int(i)))]
 
 
-def _run_batch(
-    simulator: Batched, theta: Float[np.ndarray, "n dim"], ids: Sequence[int], *, seed: int, round: int
+def run_single(
+    simulator: Callable, theta: Float[np.ndarray, "dim"], id: int | np.integer, *, seed: int, round: int
+) -> Row:
+    """Simulate one row by itself, also if the simulator is a batched one."""
+    if isinstance(simulator, Batched):
+
+        def run(rng: np.random.Generator) -> tuple[np.ndarray, tuple[str, ...]]:
+            x, names = flatten_rows(simulator(theta[None].copy(), rng), 1)
+            return x[0], names
+    else:
+
+        def run(rng: np.random.Generator) -> tuple[np.ndarray, tuple[str, ...]]:
+            return flatten(simulator(theta.copy(), rng))
+
+    return attempt(run, generator(seed, round, int(id)))
+
+
+def _run_block(
+    simulator: Batched, theta: Float[np.ndarray, "n dim"], ids: Sequence[int] | np.ndarray, *, seed: int, round: int
 ) -> list[Row]:
     start = time.perf_counter()
     try:
-        # seeded by the first simulation of the chunk; the chunks are always cut at the same places
-        x = _rows(simulator(theta.copy(), generator(seed, round, ids[0])), len(theta))
+        # seeded by the first simulation of the block; blocks are always cut at the same places
+        x, names = flatten_rows(simulator(theta.copy(), generator(seed, round, int(ids[0]))), len(theta))
     except (Exception, SystemExit):
-        # One bad parameter vector must not cost the whole chunk: find out which rows fail, each by itself.
-        return [
-            _attempt(
-                lambda rng, t=t: _rows(simulator(t[None].copy(), rng), 1)[0],
-                generator(seed, round, i),
-            )
-            for t, i in zip(theta, ids, strict=True)
-        ]
+        # One bad parameter vector must not cost the whole block: find out which rows fail, each by itself.
+        return [run_single(simulator, t, i, seed=seed, round=round) for t, i in zip(theta, ids, strict=True)]
     seconds = (time.perf_counter() - start) / len(theta)
-    return [Row(row, "", seconds) for row in x]
+    return [
+        Row(row, "" if good.all() else not_finite(row), seconds, names=names)
+        for row, good in zip(x, np.isfinite(x), strict=True)
+    ]
 
 
-def _attempt(run: Callable[[np.random.Generator], np.ndarray], rng: np.random.Generator) -> Row:
+def attempt(run: Callable[[np.random.Generator], tuple[np.ndarray, tuple[str, ...]]], rng: np.random.Generator) -> Row:
+    """Call a function that returns a data vector and its names; whatever happens is a row."""
     start = time.perf_counter()
     try:
-        x = run(rng)
-    except _WrongResult as error:
+        x, names = run(rng)
+    except WrongResult as error:
         return Row(None, str(error), time.perf_counter() - start)
     except (Exception, SystemExit) as error:  # a simulator that calls sys.exit() has failed, too
-        message = str(error).strip().split("\n")[0]
-        reason = f"{type(error).__name__}: {message}" if message else type(error).__name__
-        return Row(None, reason[:_LONGEST_REASON], time.perf_counter() - start, traceback.format_exc())
-    return Row(x, "", time.perf_counter() - start)
+        return Row(None, reason_of(error), time.perf_counter() - start, traceback.format_exc())
+    seconds = time.perf_counter() - start
+    return Row(x, "" if np.isfinite(x).all() else not_finite(x), seconds, names=names)
 
 
-class _WrongResult(Exception):
-    """The simulator returned something that is not a data vector."""
+def reason_of(error: BaseException) -> str:
+    """Return the kind of an exception and the first line of its message."""
+    message = str(error).strip().split("\n")[0]
+    reason = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return reason[:LONGEST_REASON]
 
 
-def _vector(result: Any) -> Float[np.ndarray, "dim_x"]:
-    x = _numbers(result)
-    if x.ndim == 0:
-        x = x[None]
-    if x.ndim != 1 or x.size == 0:
-        raise _WrongResult(f"wrong shape: expected one data vector; got an array of shape {x.shape}; try .ravel()")
-    return x
-
-
-def _rows(result: Any, n: int) -> Float[np.ndarray, "n dim_x"]:
-    x = _numbers(result)
-    if x.ndim != 2 or len(x) != n or x.size == 0:
-        raise _WrongResult(f"wrong shape: expected {n} rows, one per row of theta; got shape {x.shape}")
-    return x
-
-
-def _numbers(result: Any) -> np.ndarray:
-    if result is None:
-        raise _WrongResult("returned nothing: expected a data vector; try a return statement in the simulator")
-    try:
-        # a copy: a simulator may fill and return the same buffer every time
-        return np.array(result, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        kind = type(result).__name__
-        raise _WrongResult(
-            f"not numbers: expected a vector of numbers; got {kind} ({error})"[:_LONGEST_REASON]
-        ) from None
+def not_finite(x: Float[np.ndarray, "dim_x"]) -> str:
+    """Return the reason for a data vector that has NaN or infinite entries."""
+    bad = np.flatnonzero(~np.isfinite(x))
+    return f"not finite: {len(bad)} of {len(x)} values, the first at position {bad[0]}"

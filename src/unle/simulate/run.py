@@ -10,22 +10,17 @@ Example:
     ((5, 2), True)
 """
 
-import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
-from unle.errors import InputError, StoreError
-from unle.progress import progress
-from unle.simulate.batched import CHUNK, Batched
-from unle.simulate.record import Simulations, count_reasons, not_finite
-from unle.simulate.rows import Row, run_rows
+from unle.errors import InputError
+from unle.simulate.filling import fill
+from unle.simulate.record import Simulations
 from unle.store.simulations import SimulationStore
-
-FIRST_TRIES = 20  # when all of these fail, the simulator is broken rather than unlucky
-SECONDS_BETWEEN_WRITES = 2.0  # what a crash of the whole machine could cost
 
 
 @runtime_checkable
@@ -45,31 +40,57 @@ def simulate(
     seed: int = 0,
     round: int = 0,
     store: SimulationStore | None = None,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    timeout: float | None = None,
+    isolate: bool = True,
 ) -> Simulations:
     """Draw `n` parameter vectors from the prior and simulate each once.
+
+    The result depends on the simulator, the prior, `n`, `seed` and `round`, and on nothing else: not on the number of
+    workers, not on the kind of executor, not on interruptions.
 
     Args:
         simulator: `simulator(theta, rng)` takes one parameter vector, shape (dim,), and a
             `numpy.random.Generator`, from which all its randomness must come, and returns one data vector: an
-            array, a list, or a number. Wrap a vectorised one in `batched`.
+            array, a list, a number, or a dictionary of these. See `batched`, `jax_simulator` and `command` for
+            other kinds.
         prior: anything with `sample(n, seed=...)`.
         n: how many simulations.
         seed: decides the parameters and every simulation; equal seeds give equal results.
         round: number of the round, for methods that simulate several times; enters the seeds and the store.
-        store: a table to which rows are written as they come, so that an interrupted run loses nothing.
+        store: a table to which rows are written as they come, so that an interrupted run loses nothing; those
+            that it holds already are not simulated again.
+        workers: simulate in so many processes of this machine. None simulates in this one.
+        executor: simulate wherever this `concurrent.futures.Executor` does its work: `client.get_executor()` of a Dask
+            client, an MPI pool, threads.
+        timeout: seconds that one simulation may take; after that it is killed and becomes invalid.
+        isolate: give every worker of `executor` a process of its own for the simulator, so that a crash or a
+            hanging simulation does not harm the worker. False simulates in the worker itself, without time limit.
 
     Returns:
-        The simulations; one that failed (an exception, NaN, another length) is invalid, with a reason.
+        The simulations; one that failed (an exception, NaN, a crash, too long) is invalid, with a reason.
 
     Raises:
         InputError: an argument is wrong, or the first simulations all failed; the message says why.
-        StoreError: `store` holds simulations of this round already.
+        StoreError: `store` holds other simulations of this round, or cannot be written.
+        SimulationError: the executor does not work.
     """
     if not isinstance(n, int | np.integer) or n < 1:
         raise InputError(f"expected `n`, the number of simulations, to be a positive whole number; got {n!r}")
     _check_seed(seed)
     theta = np.asarray(prior.sample(int(n), seed=seed), dtype=np.float64)
-    return simulate_at(simulator, theta, seed=seed, round=round, store=store)
+    return simulate_at(
+        simulator,
+        theta,
+        seed=seed,
+        round=round,
+        store=store,
+        workers=workers,
+        executor=executor,
+        timeout=timeout,
+        isolate=isolate,
+    )
 
 
 def simulate_at(
@@ -79,114 +100,50 @@ def simulate_at(
     seed: int = 0,
     round: int = 0,
     store: SimulationStore | None = None,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    timeout: float | None = None,
+    isolate: bool = True,
 ) -> Simulations:
-    """Simulate once at each of the given parameter vectors; see `simulate`.
+    """Simulate once at each of the given parameter vectors; arguments and errors are those of `simulate`.
 
     Args:
-        simulator: as for `simulate`.
+        simulator: see `simulate`.
         theta: parameters, one row per simulation.
         seed: decides every simulation.
         round: number of the round.
-        store: a simulation table to write to.
+        store: a table to write to.
+        workers: number of processes.
+        executor: where to simulate.
+        timeout: seconds for one simulation.
+        isolate: protect the executor's workers.
 
     Returns:
         The simulations, in the order of `theta`.
-
-    Raises:
-        InputError: an argument is wrong, or the first simulations all failed; the message says why.
-        StoreError: `store` holds simulations of this round already.
     """
-    if not callable(simulator):
-        raise InputError(f"expected a simulator, a function of theta and rng; got a {type(simulator).__name__}")
+    _check_seed(seed)
     theta = np.asarray(theta, dtype=np.float64)
     if theta.ndim != 2 or 0 in theta.shape or not np.isfinite(theta).all():
         raise InputError(f"expected finite parameters of shape (n, dim); got an array of shape {theta.shape}")
-    _check_seed(seed)
-    if store is not None and store.count(round):
-        raise StoreError(f"{store.path} already holds simulations of round {round}; use another round or file.")
-
-    book = _Book(theta, round, store)
-    size = CHUNK if isinstance(simulator, Batched) else 1
+    own = SimulationStore(None) if store is None else store
     try:
-        with progress("Simulating", total=len(theta)) as bar:
-            for start in range(0, len(theta), size):
-                ids = range(start, min(start + size, len(theta)))
-                book.add(run_rows(simulator, theta[start : start + size], ids, seed=seed, round=round))
-                bar.advance(len(ids), note=book.note())
-                if len(book.rows) >= FIRST_TRIES and not book.any_valid:
-                    raise InputError(_advice(book.rows))
+        fill(
+            own,
+            simulator,
+            theta,
+            seed=seed,
+            round=round,
+            workers=workers,
+            executor=executor,
+            timeout=timeout,
+            isolate=isolate,
+        )
+        return Simulations.from_store(own, round)
     finally:
-        book.write()  # also after Ctrl-C: what was simulated is kept
-    return book.record()
+        if store is None:
+            own.close()
 
 
 def _check_seed(seed: int) -> None:
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"expected `seed` to be a whole number, zero or larger; got {seed!r}")
-
-
-class _Book:
-    """Collects rows in the order of their ids, decides which are valid, writes them out in batches."""
-
-    def __init__(self, theta: np.ndarray, round: int, store: SimulationStore | None):
-        self.theta, self.round, self.store = theta, round, store
-        self.rows: list[Row] = []
-        self.any_valid = False
-        self._width: int | None = None  # length of a data vector: that of the first finite one
-        self._invalid = 0
-        self._written, self._last_write = 0, time.monotonic()
-
-    def add(self, rows: list[Row]) -> None:
-        for row in rows:
-            reason = row.reason if row.x is None else self._complaint(row.x)
-            self._invalid += bool(reason)
-            self.any_valid |= not reason
-            self.rows.append(row._replace(reason=reason))
-        if time.monotonic() - self._last_write > SECONDS_BETWEEN_WRITES:
-            self.write()
-
-    def _complaint(self, x: np.ndarray) -> str:
-        if not np.isfinite(x).all():  # asked first: many simulators say "failed" by one NaN instead of a vector
-            return not_finite(x)
-        self._width = self._width or len(x)
-        return "" if len(x) == self._width else f"wrong shape: {len(x)} values; the first had {self._width}"
-
-    def note(self) -> str:
-        return f"{self._invalid} invalid" if self._invalid else ""
-
-    def write(self) -> None:
-        rows = self.rows[self._written :]
-        if self.store is not None and rows:
-            ids = range(self._written, len(self.rows))
-            self.store.append(
-                ids=ids,
-                theta=self.theta[ids.start : ids.stop],
-                x=[row.x for row in rows],
-                reasons=[row.reason for row in rows],
-                seconds=[row.seconds for row in rows],
-                round=self.round,
-            )
-        self._written, self._last_write = len(self.rows), time.monotonic()
-
-    def record(self) -> Simulations:
-        width = self._width or max((len(row.x) for row in self.rows if row.x is not None), default=0)
-        nothing = np.full(width, np.nan)
-        x = [row.x if row.x is not None and len(row.x) == width else nothing for row in self.rows]
-        reasons = tuple(row.reason for row in self.rows)
-        return Simulations(
-            theta=self.theta,
-            x=np.array(x, dtype=np.float64).reshape(len(x), width),
-            valid=np.array([not reason for reason in reasons]),
-            reasons=reasons,
-            seconds=np.array([row.seconds for row in self.rows]),
-            first_traceback=next((row.trace for row in self.rows if row.trace), None),
-        )
-
-
-def _advice(rows: list[Row]) -> str:
-    trace = next((f"\n\nThe first traceback:\n{row.trace}" for row in rows if row.trace), "")
-    return (
-        f"expected some valid simulations; got none among the first {len(rows)} "
-        f"({count_reasons([row.reason for row in rows])}). The first one: {rows[0].reason}. "
-        f"Try simulator(prior.sample(1)[0], numpy.random.default_rng(0)) by itself.{trace}"
-    )

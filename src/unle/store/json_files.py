@@ -4,6 +4,7 @@ A file is first written in full beside its destination, flushed to the disk, and
 `os.replace`, which is atomic: whoever reads, at whatever moment, sees the old content or the new.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -60,6 +61,44 @@ def read_json(path: str | Path) -> Any:
         raise StoreError(f"{path} could not be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged: it is not valid JSON ({error}).") from error
+
+
+def write_sealed(path: str | Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object that carries a check sum of itself."""
+    body = plain(content)
+    write_json(path, {**body, "sha256": _digest(body)})
+
+
+def read_sealed(path: str | Path) -> dict[str, Any]:
+    """Read what `write_sealed` wrote, without the check sum.
+
+    Raises:
+        StoreError: the file is missing, damaged, or was altered.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise StoreError(f"{path} is damaged: it holds no JSON object.")
+    seal = content.pop("sha256", None)
+    if seal != _digest(content):
+        raise StoreError(f"{path} is damaged or was altered: its check sum does not fit.")
+    return content
+
+
+def sha256_of(file: Path) -> str:
+    """Return the SHA-256 of a file's content.
+
+    Raises:
+        StoreError: the file cannot be read.
+    """
+    try:
+        with open(file, "rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        raise StoreError(f"{file} could not be read: {error.strerror or error}.") from error
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def plain(value: Any) -> Any:

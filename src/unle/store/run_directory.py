@@ -6,6 +6,8 @@
       rounds/00/likelihood.json, likelihood.npz    the fitted model of each round, see `unle.store.modules`
       draws.nc                  posterior draws at the observation
       metrics.jsonl             one JSON object per line, appended as the run goes on
+      seals.json                check sums of the finished files; a stage is finished when its files are sealed
+      lock                      held while a process works here
       report.html
 
 A directory belongs to one set of settings for ever. Opening it with others is refused, and the refusal names
@@ -23,13 +25,16 @@ Example:
 """
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from unle.errors import StoreError
-from unle.store.json_files import plain, read_json, versions, write_json
+from unle.store.json_files import plain, read_sealed, sha256_of, versions, write_sealed
+from unle.store.lock import locked
 from unle.store.simulations import SimulationStore
 
 FORMAT = 1
@@ -79,7 +84,7 @@ class RunDirectory:
             (path / "rounds").mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{path} could not be made: {error.strerror or error}.") from error
-        write_json(
+        write_sealed(
             path / "run.json",
             {
                 "format": FORMAT,
@@ -100,16 +105,52 @@ class RunDirectory:
         path = Path(path)
         if not (path / "run.json").exists():
             raise StoreError(f"{path} holds no run: it has no run.json.")
-        content = read_json(path / "run.json")
-        if not isinstance(content, dict) or not isinstance(content.get("settings"), dict):
-            raise StoreError(f"{path / 'run.json'} is damaged: it has no settings.")
+        content = read_sealed(path / "run.json")
         if content.get("format") != FORMAT:
             raise StoreError(f"{path / 'run.json'} has format {content.get('format')}; this version reads {FORMAT}.")
+        if not isinstance(content.get("settings"), dict):
+            raise StoreError(f"{path / 'run.json'} is damaged: it has no settings.")
         return cls(path, content["settings"])
 
-    def simulations(self) -> SimulationStore:
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other processes from working here while the block lasts; reading is always allowed.
+
+        Raises:
+            StoreError: another process works here.
+        """
+        return locked(self.path / "lock", str(self.path))
+
+    def simulations(self, *, read_only: bool = False) -> SimulationStore:
         """Open the table of simulations; close it when done."""
-        return SimulationStore(self.path / "simulations.sqlite")
+        return SimulationStore(self.path / "simulations.sqlite", read_only=read_only)
+
+    def seal(self, stage: str, files: Iterable[Path]) -> None:
+        """Declare a stage finished: write down the check sums of its files.
+
+        Args:
+            stage: a name for it.
+            files: what it made, inside this directory.
+        """
+        sums = {str(file.relative_to(self.path)): sha256_of(file) for file in files}
+        write_sealed(self.path / "seals.json", {**self._seals(), stage: sums})
+
+    def finished(self, stage: str) -> bool:
+        """Return whether a stage was sealed and its files are there.
+
+        Raises:
+            StoreError: a sealed file was damaged or altered.
+        """
+        sums = self._seals().get(stage)
+        if not sums or not all((self.path / name).is_file() for name in sums):
+            return False
+        for name, digest in sums.items():
+            if sha256_of(self.path / name) != digest:
+                raise StoreError(f"{self.path / name} is damaged or was altered: its check sum does not fit.")
+        return True
+
+    def _seals(self) -> dict[str, dict[str, str]]:
+        file = self.path / "seals.json"
+        return read_sealed(file) if file.exists() else {}
 
     def round(self, number: int) -> Path:
         """Return the directory of a round, made if need be."""
@@ -132,10 +173,11 @@ class RunDirectory:
         return self.path / "report.html"
 
     def append_metrics(self, **metrics: Any) -> None:
-        """Add one line to `metrics.jsonl`."""
-        line = json.dumps(plain(metrics)) + "\n"
+        """Add one line to `metrics.jsonl`; a last line that a crash cut short is dropped."""
+        line = (json.dumps(plain(metrics)) + "\n").encode()
         try:
-            with open(self.path / "metrics.jsonl", "a", encoding="utf-8") as file:
+            with open(self.path / "metrics.jsonl", "ab+") as file:
+                _drop_unfinished_line(file)
                 file.write(line)
         except OSError as error:
             raise StoreError(f"{self.path / 'metrics.jsonl'} could not be written: {error}.") from error
@@ -154,6 +196,13 @@ class RunDirectory:
             return [json.loads(line) for line in lines]
         except ValueError as error:
             raise StoreError(f"{file} is damaged: a line is not valid JSON ({error}).") from error
+
+
+def _drop_unfinished_line(file: BinaryIO) -> None:
+    end = file.seek(0, os.SEEK_END)
+    if end and (file.seek(end - 1), file.read(1))[1] != b"\n":
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _differences(was: Any, now: Any, name: str = ""):

@@ -6,6 +6,9 @@ The table `simulations` has the columns
     theta, x           float64 vectors as raw little-endian bytes; x is NULL when nothing came back
     valid, reason      whether the row may be trained on, and if not, why
     seconds, worker    how long it took, and who did it
+    check_sum          of all but the worker, see `unle.store.checks`
+
+and the table `facts` has a few words about them, such as the names of the data.
 
 Every `append` is one transaction. The write-ahead log keeps a killed process from harming what was
 appended before, and lets other processes read while one writes.
@@ -21,92 +24,49 @@ Example:
     ([[0.5], [nan]], [True, False])
 """
 
+import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from unle.errors import InputError, StoreError
+from unle.store.checks import row_checks
+from unle.store.connection import Connection
+from unle.store.ragged import Ragged
+from unle.store.reading import StoredRows, read_batches, read_rows
+from unle.store.settling import settle
 
-FORMAT = 1  # written as SQLite's user_version; raise it when the columns change
-_APPLICATION = 0x756E6C65  # "unle": tells our files from any other SQLite database
-
-_COLUMNS = ("round", "id", "theta", "x", "valid", "reason", "seconds", "worker")
-_CREATE = """
-CREATE TABLE simulations (
-    round INTEGER NOT NULL,
-    id INTEGER NOT NULL,
-    theta BLOB NOT NULL,
-    x BLOB,
-    valid INTEGER NOT NULL CHECK (valid IN (0, 1)),
-    reason TEXT NOT NULL,
-    seconds REAL NOT NULL,
-    worker TEXT NOT NULL,
-    PRIMARY KEY (round, id)
-)
-"""
-
-
-class StoredRows(NamedTuple):
-    """What `SimulationStore.read` returns, in the order of (round, id).
-
-    Attributes:
-        round: the round in which each simulation was asked for.
-        id: its number within that round.
-        theta: parameters.
-        x: data; a row of NaN where nothing of the right length came back.
-        valid: whether the row may be trained on.
-        reasons: why not; the empty string for valid rows.
-        seconds: the time each simulation took.
-        workers: who did it.
-    """
-
-    round: Int[np.ndarray, "n"]
-    id: Int[np.ndarray, "n"]
-    theta: Float[np.ndarray, "n dim"]
-    x: Float[np.ndarray, "n dim_x"]
-    valid: Bool[np.ndarray, "n"]
-    reasons: tuple[str, ...]
-    seconds: Float[np.ndarray, "n"]
-    workers: tuple[str, ...]
+_INSERT = "INSERT INTO simulations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class SimulationStore:
     """An append-only table of simulations in one file.
 
     Args:
-        path: the file; created, with its table, when it does not exist.
+        path: the file, created with its tables when it does not exist; None keeps the table in memory.
+        read_only: only look, which needs no right to write; the file must exist.
 
     Raises:
-        StoreError: the file is damaged, or is something else.
+        StoreError: the file is damaged, cannot be opened, or is something else.
     """
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
-        try:
-            # Autocommit: transactions are opened and closed by hand, below, and nowhere else.
-            self._connection = sqlite3.connect(self.path, isolation_level=None)
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} could not be opened as a simulation store: {error}.") from error
-        try:
-            self._prepare()
-        except sqlite3.DatabaseError as error:
-            self.close()
-            raise StoreError(
-                f"{self.path} is damaged or no simulation store ({error}); restore it or start a new run."
-            ) from error
-        except StoreError:
-            self.close()
-            raise
+    def __init__(self, path: str | Path | None, *, read_only: bool = False):
+        self._connection = Connection(None if path is None else Path(path), read_only=read_only)
 
     def __enter__(self) -> "SimulationStore":
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None in memory."""
+        return self._connection.path
 
     def close(self) -> None:
         """Close the file; what was appended is already safe."""
@@ -117,11 +77,11 @@ class SimulationStore:
         *,
         ids: Sequence[int] | Int[np.ndarray, "n"],
         theta: Float[np.ndarray, "n dim"],
-        x: Sequence[np.ndarray | None] | Float[np.ndarray, "n dim_x"],
+        x: Ragged | Sequence[np.ndarray | None] | Float[np.ndarray, "n dim_x"],
         reasons: Sequence[str],
         seconds: Sequence[float] | Float[np.ndarray, "n"] | None = None,
         round: int = 0,
-        worker: str = "",
+        worker: str | Sequence[str] = "",
     ) -> None:
         """Add a batch of rows: all of them, or, when anything is wrong, none.
 
@@ -132,113 +92,113 @@ class SimulationStore:
             reasons: the empty string for a valid row, otherwise why it is not valid.
             seconds: the time each one took; zeros when not given.
             round: the round these belong to.
-            worker: who did them.
+            worker: who did them, one name for all or one each.
 
         Raises:
             InputError: the arguments do not have one entry per simulation.
             StoreError: one of the rows exists already, or the file cannot be written.
         """
-        seconds = [0.0] * len(ids) if seconds is None else seconds
-        lengths = {
-            "ids": len(ids),
-            "theta": len(theta),
-            "x": len(x),
-            "reasons": len(reasons),
-            "seconds": len(seconds),
-        }
+        n = len(ids)
+        if not n:
+            return
+        seconds = np.zeros(n) if seconds is None else np.asarray(seconds, dtype=np.float64)
+        workers = [worker] * n if isinstance(worker, str) else list(worker)
+        vectors, parameters = Ragged.of(x), Ragged.of(np.asarray(theta, dtype=np.float64))
+        lengths = {"ids": n, "theta": len(parameters), "x": len(vectors), "reasons": len(reasons)}
+        lengths |= {"seconds": len(seconds), "worker": len(workers)}
         if len(set(lengths.values())) > 1:
             raise InputError(f"expected one entry per simulation in every argument; got {lengths}")
-        rows = [
-            (round, int(i), _pack(t), None if v is None else _pack(v), int(not why), why, float(s), worker)
-            for i, t, v, why, s in zip(ids, theta, x, reasons, seconds, strict=True)
-        ]
+        numbers = np.asarray(ids, dtype=np.int64)
+        reasons = [reason.encode(errors="replace").decode() for reason in reasons]  # lone surrogates have no UTF-8
+        valid = np.array([not reason for reason in reasons])
+        checks = row_checks(round, numbers, parameters, vectors, valid, seconds, reasons)
+        columns = (
+            [int(round)] * n,
+            numbers.tolist(),
+            parameters.to_bytes(),
+            vectors.to_bytes(),
+            valid.astype(int).tolist(),
+            reasons,
+            seconds.tolist(),
+            workers,
+            checks.tolist(),
+        )
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                self._connection.executemany("INSERT INTO simulations VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
+            self._connection.change(_INSERT, zip(*columns, strict=True))
         except sqlite3.IntegrityError as error:
             raise StoreError(
-                f"{self.path} already holds some of the simulations {min(ids)} to {max(ids)} "
+                f"{self._connection.name} already holds some of the simulations {numbers.min()} to {numbers.max()} "
                 f"of round {round}; each is stored once."
             ) from error
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} could not be written: {error}.") from error
 
     def count(self, round: int | None = None) -> int:
         """Return how many simulations there are, in one round or in all."""
         where, values = ("", ()) if round is None else (" WHERE round = ?", (round,))
-        return self._query(f"SELECT count(*) FROM simulations{where}", values)[0][0]
+        return self._connection.query(f"SELECT count(*) FROM simulations{where}", values)[0][0]
+
+    def ids(self, round: int = 0) -> Int[np.ndarray, "n"]:
+        """Return the numbers of the simulations of a round, in order."""
+        rows = self._connection.query("SELECT id FROM simulations WHERE round = ? ORDER BY id", (round,))
+        return np.array([row[0] for row in rows], dtype=np.int64)
+
+    def reasons(self, round: int | None = None) -> dict[str, int]:
+        """Return how often each reason occurs, by its first words ("not finite", "ValueError", ...)."""
+        where, values = ("", ()) if round is None else (" AND round = ?", (round,))
+        first = "substr(reason, 1, instr(reason || ':', ':') - 1)"
+        statement = f"SELECT {first}, count(*) FROM simulations WHERE NOT valid{where} GROUP BY 1 ORDER BY 2 DESC, 1"
+        return dict(self._connection.query(statement, values))
+
+    def width(self, round: int = 0) -> int | None:
+        """Return the length of the valid data vectors of a round; None if there are none."""
+        statement = "SELECT length(x) / 8 FROM simulations WHERE round = ? AND valid LIMIT 1"
+        rows = self._connection.query(statement, (round,))
+        return rows[0][0] if rows else None
+
+    def workers(self) -> dict[str, int]:
+        """Return how many simulations each worker did."""
+        return dict(self._connection.query("SELECT worker, count(*) FROM simulations GROUP BY 1 ORDER BY 1"))
 
     def read(self, round: int | None = None) -> StoredRows:
         """Return the simulations of one round, or of all, as arrays.
 
         Raises:
-            StoreError: a vector has an impossible length.
+            StoreError: a row is damaged.
         """
-        where, values = ("", ()) if round is None else (" WHERE round = ?", (round,))
-        rows = self._query(f"SELECT {', '.join(_COLUMNS)} FROM simulations{where} ORDER BY round, id", values)
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(_COLUMNS)
-        rounds, ids, thetas, xs, valid, reasons, seconds, workers = columns
-        theta = [self._unpack(blob) for blob in thetas]
-        if len({len(t) for t in theta}) > 1:
-            raise StoreError(f"{self.path} is damaged: its parameter vectors differ in length.")
-        x = [None if blob is None else self._unpack(blob) for blob in xs]
-        dim_x = {len(v) for v, ok in zip(x, valid, strict=True) if ok and v is not None}
-        if len(dim_x) > 1 or any(ok and v is None for v, ok in zip(x, valid, strict=True)):
-            raise StoreError(f"{self.path} is damaged: its valid data vectors differ in length.")
-        width = dim_x.pop() if dim_x else max((len(v) for v in x if v is not None), default=0)
-        nothing = np.full(width, np.nan)
-        return StoredRows(
-            round=np.array(rounds, dtype=np.int64),
-            id=np.array(ids, dtype=np.int64),
-            theta=np.array(theta, dtype=np.float64).reshape(len(rows), -1 if theta else 0),
-            x=np.array([v if v is not None and len(v) == width else nothing for v in x], dtype=np.float64).reshape(
-                len(rows), width
-            ),
-            valid=np.array(valid, dtype=bool),
-            reasons=tuple(reasons),
-            seconds=np.array(seconds, dtype=np.float64),
-            workers=tuple(workers),
-        )
+        return read_rows(self._connection, round)
 
-    def _prepare(self) -> None:
-        """Check an existing file, or lay out a new one."""
-        (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables == 0:
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-            self._connection.execute(f"PRAGMA user_version = {FORMAT}")
-            self._connection.execute(_CREATE)
-            self._connection.execute("COMMIT")
-            return
-        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        columns = tuple(row[1] for row in self._connection.execute("PRAGMA table_info(simulations)"))
-        if application != _APPLICATION or columns != _COLUMNS:
-            raise StoreError(f"{self.path} is an SQLite file of another program, not a simulation store.")
-        if version != FORMAT:
-            raise StoreError(f"{self.path} has format {version}; this version of unle reads format {FORMAT}.")
-        (verdict,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(verdict.replace("\n", " "))
-        self._connection.execute("PRAGMA journal_mode = WAL")
+    def batches(
+        self, size: int, *, round: int | None = None, shuffle: int | None = None
+    ) -> Iterator[tuple[Float[np.ndarray, "rows dim"], Float[np.ndarray, "rows dim_x"]]]:
+        """Yield the valid simulations in batches, for training sets that do not fit in memory.
 
-    def _query(self, statement: str, values: tuple) -> list[tuple]:
+        Args:
+            size: rows of each batch; the last one may have fewer.
+            round: take one round only.
+            shuffle: None keeps the order of (round, id). A number is the seed of a random order, in which blocks of
+                neighbouring rows are visited at random and mixed, a few blocks at a time.
+
+        Yields:
+            Pairs (theta, x).
+
+        Raises:
+            StoreError: a row is damaged.
+        """
+        if size < 1:
+            raise InputError(f"expected batches of at least one row; got {size}")
+        return read_batches(self._connection, size, round=round, shuffle=shuffle)
+
+    def settle(self, round: int) -> None:
+        """Decide by majority which length of x is the right one; see `unle.store.settling`."""
+        settle(self._connection, round)
+
+    def fact(self, name: str) -> Any:
+        """Return what `remember` wrote under this name, or None."""
+        rows = self._connection.query("SELECT value FROM facts WHERE name = ?", (name,))
         try:
-            return self._connection.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} could not be read: {error}.") from error
+            return json.loads(rows[0][0]) if rows else None
+        except (TypeError, ValueError) as error:
+            raise StoreError(f"{self._connection.name} is damaged: its fact `{name}` cannot be read.") from error
 
-    def _unpack(self, blob: bytes) -> np.ndarray:
-        if not isinstance(blob, bytes) or len(blob) % 8:
-            raise StoreError(f"{self.path} is damaged: a vector is not made of whole numbers of eight bytes.")
-        return np.frombuffer(blob, dtype="<f8")
-
-
-def _pack(vector: np.ndarray) -> bytes:
-    return np.ascontiguousarray(vector, dtype="<f8").tobytes()
+    def remember(self, name: str, value: Any) -> None:
+        """Write a few words about the simulations, made of numbers, strings and lists."""
+        self._connection.change("INSERT OR REPLACE INTO facts VALUES (?, ?)", [(name, json.dumps(value))])

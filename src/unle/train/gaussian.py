@@ -1,9 +1,10 @@
 r"""Fit conditional Gaussians, the bases of residual energies, rung by rung.
 
-The first rung is a linear mean with one covariance, in closed form; with few data in many dimensions it is the best
-there is.  The second lets a network of theta bend the mean and the covariance.  Each member of the ensemble trains on
-its own split and keeps the point of its training with the best likelihood on its held-out rows.  If the networks do
-not beat the linear fits by more than a standard error of the held-out likelihood, all members stay linear.
+The first rungs are a linear and polynomial means with one covariance, in closed form (`unle.train.regression`); with
+few data in many dimensions they are the best there is.  The last lets a network of theta bend both the mean and the
+covariance.  Each member of the ensemble trains on its own split and keeps the point of its training with the best
+likelihood on its held-out rows.  If the networks do not beat the closed form by more than a standard error of the
+held-out likelihood, all members stay without.
 """
 
 from typing import NamedTuple
@@ -19,14 +20,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.models import ConditionalGaussian, Mlp
 from unle.progress import progress
 from unle.train.base_training import AbstractBaseTraining
+from unle.train.regression import fit_means
 from unle.train.splits import Splits
 
-RIDGE = 1e-3  # prior precision of standardised slopes, against exactly collinear parameters
 CLIP = 5.0  # global norm of a gradient
 
 
 class GaussianTraining(AbstractBaseTraining):
-    """Fit a `ConditionalGaussian` per member: a linear fit, and a network on top of it.
+    """Fit a `ConditionalGaussian` per member: a regression in closed form, and a network on top of it.
 
     Args:
         width: units per hidden layer.
@@ -76,16 +77,16 @@ def fit_gaussians(
         The members, stacked along a leading axis, and the held-out log-likelihood per row of each.
     """
     members = splits.train.shape[0]
-    linear = [_linear_fit(np.asarray(t, float)[rows], np.asarray(w, float)[rows]) for rows in np.asarray(splits.train)]
-    intercept, slope, whitener = (jnp.asarray(np.stack(part), t.dtype) for part in zip(*linear, strict=True))
+    linear, bends = fit_means(np.asarray(t), np.asarray(w), splits)
     key_init, key_train = jr.split(key)
 
-    def start(key, intercept, slope, whitener):
+    def start(key, intercept, slope, whitener, bend):
         outputs = ConditionalGaussian.outputs(w.shape[1])
         net = Mlp(key, t.shape[1], outputs, width=settings.width, depth=settings.depth, output_scale=0.01)
-        return ConditionalGaussian(intercept, slope, whitener, net)
+        return ConditionalGaussian(intercept, slope, whitener, net, bend)
 
-    bases = eqx.filter_vmap(start)(jr.split(key_init, members), intercept, slope, whitener)
+    parts = (jnp.asarray(part, t.dtype) for part in linear)
+    bases = eqx.filter_vmap(start)(jr.split(key_init, members), *parts, bends)
     optimiser = _optimiser(settings)
     nets = bases.net
     zero = jax.tree.map(jnp.zeros_like, nets)
@@ -102,18 +103,18 @@ def fit_gaussians(
             if since >= settings.patience:
                 break
     fitted = eqx.tree_at(lambda b: b.net, bases, state.best)
-    linear = eqx.tree_at(lambda b: b.net, bases, zero)
-    return _simplest_as_good(linear, fitted, t, w, splits)
+    alone = eqx.tree_at(lambda b: b.net, bases, zero)
+    return _simplest_as_good(alone, fitted, t, w, splits)
 
 
 def _simplest_as_good(
-    linear: ConditionalGaussian, fitted: ConditionalGaussian, t, w, splits: Splits
+    alone: ConditionalGaussian, fitted: ConditionalGaussian, t, w, splits: Splits
 ) -> tuple[ConditionalGaussian, Float[Array, " member"]]:
-    """Return the linear fits unless the networks are better by more than one standard error on the held-out rows."""
-    scores = [np.asarray(_row_scores(bases, t, w, splits)) for bases in (linear, fitted)]
+    """Return the closed form unless the networks are better by more than one standard error on the held-out rows."""
+    scores = [np.asarray(_row_scores(bases, t, w, splits)) for bases in (alone, fitted)]
     difference = np.ravel(scores[1] - scores[0])
     better = np.mean(difference) > np.std(difference) / np.sqrt(len(difference))
-    return (fitted, jnp.asarray(scores[1].mean(1))) if better else (linear, jnp.asarray(scores[0].mean(1)))
+    return (fitted, jnp.asarray(scores[1].mean(1))) if better else (alone, jnp.asarray(scores[0].mean(1)))
 
 
 @eqx.filter_jit
@@ -140,7 +141,7 @@ def _score(net: Mlp, base: ConditionalGaussian, t, w) -> Float[Array, ""]:
 
 
 def _validate_zero(state: _Fit, bases, t, w, splits: Splits) -> _Fit:
-    """Score the linear fits: the network has to beat them."""
+    """Score the closed form: the network has to beat it."""
     score = eqx.filter_vmap(lambda net, base, rows: _score(net, base, t[rows], w[rows]))
     return state._replace(best_score=score(state.best, bases, splits.held_out))
 
@@ -168,31 +169,3 @@ def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: Gaus
         return _Fit(net, opt, average, best, jnp.where(better, score, state.best_score))
 
     return eqx.filter_vmap(one_member)(state, bases, splits.train, splits.held_out, keys)
-
-
-def _linear_fit(t: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Regress w on t; shrink the residual covariance as Ledoit and Wolf (2004) do; return b, A and P = L^-1."""
-    n, dim = t.shape
-    design = np.concatenate([np.ones((n, 1)), t], axis=1)
-    coefficients = np.linalg.solve(design.T @ design + RIDGE * np.eye(dim + 1), design.T @ w)
-    residual = w - design @ coefficients
-    covariance = _shrunk_covariance(residual) * n / max(n - dim - 1, 1)
-    whitener = np.linalg.inv(np.linalg.cholesky(covariance))
-    return coefficients[0], coefficients[1:], whitener
-
-
-def _shrunk_covariance(residual: np.ndarray) -> np.ndarray:
-    """Shrink each residual's correlations towards zero by the Ledoit-Wolf amount, variances kept.
-
-    Shrinking correlations rather than covariances does not mix coordinates of different size.
-    """
-    n, k = residual.shape
-    sd = np.sqrt(np.mean(residual**2, axis=0)) + 1e-6  # a residual of exactly zero would not be invertible
-    z = residual / sd
-    sample = z.T @ z / n
-    off = sample - np.diag(np.diagonal(sample))
-    variance = ((z**2).T @ (z**2) / n - sample**2) / n  # of each sample correlation
-    noise, signal = np.sum(variance) - np.trace(variance), np.sum(off**2)
-    shrinkage = 1.0 if signal <= 0 else min(1.0, max(0.0, noise / signal))
-    correlation = sample - shrinkage * off + 1e-8 * np.eye(k)
-    return correlation * sd[:, None] * sd[None, :]

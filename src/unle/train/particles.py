@@ -9,7 +9,8 @@ The gradient of the log-likelihood needs an expectation under the model of the m
   resample when the weights have become unequal, then move.  The weights keep the approximation consistent however few
   the moves are.
 
-The last two also offer each particle a fresh draw of the base, which carries mass between modes.
+The last two also offer each particle a fresh draw of the base, which carries mass between modes.  Particles of a
+conditional model, which lives at the parameters of the data, are in `unle.train.paired`.
 """
 
 import abc
@@ -19,7 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.models import AbstractBase, TiltedModel
 from unle.samplers import (
@@ -39,6 +40,18 @@ from unle.samplers import (
 from unle.train.joint import JointSpace
 
 Seen = tuple[Float[Array, "particle dim"], Float[Array, "particle data"]]  # (t, r): what an energy sees
+
+
+class Batch(NamedTuple):
+    """Data of one iteration.
+
+    Attributes:
+        rows: which rows of the data.
+        t: their parameters.
+    """
+
+    rows: Int[Array, " batch"]
+    t: Float[Array, "batch dim"]
 
 
 class Cloud(NamedTuple):
@@ -63,14 +76,23 @@ class AbstractParticles(eqx.Module):
     """How particles follow a model that changes.  States are pytrees that only their own class reads."""
 
     @abc.abstractmethod
-    def init(self, key: PRNGKeyArray, joint: JointSpace, base: AbstractBase) -> Any:
-        """Return a state for a model whose energy is still constant."""
+    def init(self, key: PRNGKeyArray, joint: JointSpace, base: AbstractBase, t: Float[Array, "n dim"]) -> Any:
+        """Return a state for a model whose energy is still constant; t are the parameters of all data."""
 
     @abc.abstractmethod
     def advance(
-        self, key: PRNGKeyArray, joint: JointSpace, state: Any, old: TiltedModel, new: TiltedModel
+        self, key: PRNGKeyArray, joint: JointSpace, state: Any, old: TiltedModel, new: TiltedModel, batch: Batch
     ) -> tuple[Any, Cloud]:
-        """Turn particles of the old model into particles of the new one."""
+        """Turn particles of the old model into particles of the new one.
+
+        Args:
+            key: randomness of the moves.
+            joint: the space of the particles.
+            state: from the previous call.
+            old: the model of the previous iteration.
+            new: the model now.
+            batch: the data of this iteration; only particles that belong to data look at it.
+        """
 
     def renew(self, joint: JointSpace, state: Any, model: TiltedModel) -> Any:
         """Prepare for another chunk of training, with the model as it is now; nothing to do for most."""
@@ -78,9 +100,12 @@ class AbstractParticles(eqx.Module):
 
     @abc.abstractmethod
     def log_z(
-        self, key: PRNGKeyArray, joint: JointSpace, state: Any, model: TiltedModel
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Estimate log Z_pi of a model, and return the smallest ESS/N met on the way."""
+        self, key: PRNGKeyArray, joint: JointSpace, state: Any, model: TiltedModel, t: Float[Array, "m dim"]
+    ) -> tuple[Float[Array, "*m"], Float[Array, ""]]:
+        """Estimate the log-normaliser of a model, and return the smallest ESS/N met on the way.
+
+        It is one number, log Z_pi, for a tilted model; for a conditional one it is log Z at each of the m points t.
+        """
 
 
 class PoolState(NamedTuple):
@@ -111,7 +136,7 @@ class BaseParticles(AbstractParticles):
     n: int = eqx.field(static=True, default=2048)
     pool: int = eqx.field(static=True, default=32768)
 
-    def init(self, key, joint, base):
+    def init(self, key, joint, base, t):
         """Draw the pool."""
         positions = joint.draws(key, base, self.pool)
         seen = jax.vmap(lambda position: joint.seen(base, position))(positions)
@@ -123,14 +148,14 @@ class BaseParticles(AbstractParticles):
         cumulative = jnp.cumsum(jnp.exp(normalise(-energies)))
         return PoolState(state.seen, energies, cumulative / cumulative[-1])
 
-    def advance(self, key, joint, state, old, new):
+    def advance(self, key, joint, state, old, new, batch):
         """Take n of the pool, to be weighed by exp(E at the last renewal - E)."""
         comb = (jnp.arange(self.n) + jr.uniform(key)) / self.n
         rows = jnp.minimum(jnp.searchsorted(state.cumulative, comb), self.pool - 1)
         seen = jax.tree.map(lambda leaf: leaf[rows], state.seen)
         return state, Cloud(seen, state.energies[rows], of_base=True, acceptance=jnp.ones(()), step_size=jnp.zeros(()))
 
-    def log_z(self, key, joint, state, model):
+    def log_z(self, key, joint, state, model, t):
         """Average exp(-E) over the whole pool."""
         log_weights = -jax.vmap(model.energy)(*state.seen)
         return log_mean_exp(log_weights), ess(log_weights)
@@ -158,11 +183,11 @@ class PersistentChains(AbstractParticles):
     kernel: AbstractKernel = Mala()
     step_size: AbstractStepSize = SharedStepSize()
 
-    def init(self, key, joint, base):
+    def init(self, key, joint, base, t):
         """Start from draws of prior and base."""
         return ChainState(Particles.equal(joint.draws(key, base, self.n)), self.step_size.init(self.n))
 
-    def advance(self, key, joint, state, old, new):
+    def advance(self, key, joint, state, old, new, batch):
         """Offer fresh draws, then move under the new model."""
         key_refresh, key_move = jr.split(key)
         run = run_chains(
@@ -177,7 +202,7 @@ class PersistentChains(AbstractParticles):
         state = ChainState(Particles.equal(run.positions), run.step_state)
         return state, _cloud(joint, new.base, state, self.step_size, run.acceptance)
 
-    def log_z(self, key, joint, state, model):
+    def log_z(self, key, joint, state, model, t):
         """Bridge from fresh draws of the base."""
         return _log_z_by_bridge(key, joint, model, self.kernel, self.step_size, state.step_state)
 
@@ -201,11 +226,11 @@ class WarmSmc(AbstractParticles):
     kernel: AbstractKernel = Mala()
     step_size: AbstractStepSize = SharedStepSize()
 
-    def init(self, key, joint, base):
+    def init(self, key, joint, base, t):
         """Start from draws of prior and base."""
         return ChainState(Particles.equal(joint.draws(key, base, self.n)), self.step_size.init(self.n))
 
-    def advance(self, key, joint, state, old, new):
+    def advance(self, key, joint, state, old, new, batch):
         """Bridge, then offer fresh draws."""
         key_bridge, key_refresh = jr.split(key)
 
@@ -230,7 +255,7 @@ class WarmSmc(AbstractParticles):
         state = ChainState(Particles(positions, particles.log_weights), info.step_state)
         return state, _cloud(joint, new.base, state, self.step_size, info.acceptance)
 
-    def log_z(self, key, joint, state, model):
+    def log_z(self, key, joint, state, model, t):
         """Bridge from fresh draws of the base."""
         return _log_z_by_bridge(key, joint, model, self.kernel, self.step_size, state.step_state)
 

@@ -24,7 +24,7 @@ from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
 from unle.progress import progress
 from unle.samplers import ess, normalise
 from unle.train.joint import JointSpace
-from unle.train.particles import AbstractParticles, BaseParticles, Cloud
+from unle.train.particles import AbstractParticles, BaseParticles, Batch, Cloud
 from unle.train.splits import Splits
 from unle.train.validation import Validation, validate
 
@@ -143,7 +143,7 @@ def fit_tilted(
     members = splits.train.shape[0]
     key_init, key_train, key_z = jr.split(key, 3)
     visible = jnp.asarray(sees_theta)
-    state = _start(jr.split(key_init, members), joint, bases, visible, settings)
+    state = _start(jr.split(key_init, members), joint, bases, t, visible, settings)
     r = _features(bases, t, w)
     best, best_gain, best_chunk, best_validation = state, 0.0, -1, None
     highest = np.zeros(members)
@@ -206,6 +206,7 @@ def _start(
     keys: Key[Array, " member"],
     joint: JointSpace,
     bases: AbstractBase,
+    t: Float[Array, "n dim"],
     visible: Bool[Array, ""],
     settings: TiltedTraining,
 ) -> _Member:
@@ -224,7 +225,7 @@ def _start(
             bound=settings.bound,
             sees_theta=visible,
         )
-        particles = settings.particles.init(key_particles, joint, base)
+        particles = settings.particles.init(key_particles, joint, base, t)
         opt = _optimiser(settings).init(eqx.filter(energy, eqx.is_array))
         return _Member(energy, opt, energy, particles, jnp.ones(()))
 
@@ -254,13 +255,21 @@ def _chunk(
     batch = min(settings.batch, train.shape[1])
 
     def one_member(state: _Member, base, r, train, key):
+        # Batches are dealt without replacement from the rows in an order that changes from chunk to chunk.
+        key_order, key_particles = jr.split(jr.fold_in(key, first))
+        order = jr.permutation(key_order, train)
+
         def step(carry, i):
             old, energy, opt, average, particles = carry
-            key_batch, key_particles = jr.split(jr.fold_in(key, i))
+            rows = order[(i * batch + jnp.arange(batch)) % len(order)]
             particles, cloud = settings.particles.advance(
-                key_particles, joint, particles, TiltedModel(base, old), TiltedModel(base, energy)
+                jr.fold_in(key_particles, i),
+                joint,
+                particles,
+                TiltedModel(base, old),
+                TiltedModel(base, energy),
+                Batch(rows, t[rows]),
             )
-            rows = train[jr.randint(key_batch, (batch,), 0, train.shape[0])]
             (gap, share), gradient = eqx.filter_value_and_grad(_gap, has_aux=True)(energy, (t[rows], r[rows]), cloud)
             updates, opt = optimiser.update(gradient, opt, eqx.filter(energy, eqx.is_array))
             updates = jax.tree.map(lambda leaf: state.rate * leaf, updates)
@@ -271,7 +280,7 @@ def _chunk(
         # The first advance of a chunk goes from the current energy to itself; its update came in the chunk before.
         particles = settings.particles.renew(joint, state.particles, TiltedModel(base, state.energy))
         carry = (state.energy, state.energy, state.optimiser, state.average, particles)
-        (_, energy, opt, average, particles), record = jax.lax.scan(step, carry, first + jnp.arange(settings.chunk))
+        (_, energy, opt, average, particles), record = jax.lax.scan(step, carry, jnp.arange(settings.chunk))
         return _Member(energy, opt, average, particles, state.rate), ChunkMetrics(*map(jnp.mean, record))
 
     return eqx.filter_vmap(one_member)(state, bases, r, train, keys)

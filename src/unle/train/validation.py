@@ -1,8 +1,8 @@
-r"""Held-out likelihood of tilted models: by it training is stopped and models are compared.
+r"""Held-out likelihood of unnormalised models: by it training is stopped and models are compared.
 
 An unnormalised model has no likelihood until its constant is known.  With an estimate of Z_pi the tilt's merit is
 
-    gain = mean_i(-E(t_i, w_i)) - log Z_pi,
+    gain = mean_i(-E(t_i, w_i)) - log Z_pi      (or log Z(t_i), for a conditional model),
 
 the log-likelihood per held-out row above that of the base alone, in nats.  An energy that over-fits has a negative one.
 """
@@ -26,7 +26,7 @@ class Validation(NamedTuple):
     Attributes:
         gain: per held-out row above the base, shape (member,).
         rows: the gain of each held-out row, shape (member, held_out).
-        log_z: log Z_pi of each member.
+        log_z: log Z_pi of each member; of a conditional model, the mean of log Z over the held-out parameters.
         ess: the smallest ESS/N met in estimating it; small values make it worthless.
     """
 
@@ -61,8 +61,8 @@ def validate(
     """
 
     def one(key, model, held_out, state):
-        log_z, share = particles.log_z(key, joint, state, model)
+        log_z, share = particles.log_z(key, joint, state, model, t[held_out])
         rows = jax.vmap(model.log_tilt)(t[held_out], w[held_out]) - log_z
-        return Validation(jnp.mean(rows), rows, log_z, share)
+        return Validation(jnp.mean(rows), rows, jnp.mean(log_z), share)
 
     return eqx.filter_vmap(one)(keys, models, splits.held_out, states)

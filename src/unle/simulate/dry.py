@@ -1,0 +1,152 @@
+"""A look before the leap: a handful of simulations that tell what a whole budget will be like.
+
+Example:
+    >>> import numpy as np, unle
+    >>> class Box:
+    ...     def sample(self, n, *, seed=0):
+    ...         return np.random.default_rng(seed).uniform(size=(n, 2))
+    >>> look = unle.dry_run(lambda theta, rng: {"mean": rng.normal(theta[0]), "counts": [1, 2]}, Box(), budget=1000)
+    >>> look.dim_x, look.names
+    (3, ('mean', 'counts[0]', 'counts[1]'))
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unle.progress import silence
+from unle.simulate.batched import CHUNK, Batched, batched
+from unle.simulate.on_device import OnDevice
+from unle.simulate.record import Simulations, count_reasons
+from unle.simulate.run import Samples, simulate_at
+
+SIMULATIONS, SECONDS = 20, 10.0  # it ends after so many simulations, or so many seconds
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a handful of simulations showed.
+
+    Attributes:
+        dim_theta: number of parameters.
+        dim_x: length of a data vector; 0 if no simulation was valid.
+        dtype: kind of numbers that the simulator returns; they are stored as float64.
+        names: of the entries of x, if the simulator names them.
+        tried: number of simulations.
+        valid: how many of them were valid.
+        reasons: why the others were not, counted.
+        seconds: of one simulation, on average.
+        slowest: of the slowest one.
+        budget: the number of simulations that is planned.
+        workers: the number of workers that is planned.
+        first_traceback: of the first failure.
+    """
+
+    dim_theta: int
+    dim_x: int
+    dtype: str
+    names: tuple[str, ...]
+    tried: int
+    valid: int
+    reasons: str
+    seconds: float
+    slowest: float
+    budget: int
+    workers: int
+    first_traceback: str | None = None
+
+    @property
+    def total(self) -> float:
+        """Estimated seconds of the whole budget."""
+        return self.seconds * self.budget / self.workers
+
+    def __str__(self) -> str:
+        names = f" ({', '.join(self.names[:12])}{', ...' if len(self.names) > 12 else ''})" if self.names else ""
+        lines = [
+            f"theta: {self.dim_theta} numbers",
+            f"x: {self.dim_x} numbers{names}, {self.dtype}" if self.valid else "x: nothing valid came back",
+            f"valid: {self.valid} of {self.tried}{f' ({self.reasons})' if self.reasons else ''}",
+            f"time: {duration(self.seconds)} per simulation, at most {duration(self.slowest)}",
+            f"estimate: {duration(self.total)} for {self.budget:,} simulations with {self.workers} worker"
+            f"{'s' if self.workers > 1 else ''}",
+        ]
+        return "\n".join(lines)
+
+
+def dry_run(
+    simulator: Callable,
+    prior: Samples,
+    *,
+    budget: int = 1000,
+    workers: int | None = None,
+    timeout: float | None = None,
+    seed: int = 0,
+) -> DryRun:
+    """Simulate a few times and tell what to expect: shape, names, failures, time.
+
+    Nothing is stored.
+
+    Args:
+        simulator: of any kind.
+        prior: anything with `sample(n, seed=...)`.
+        budget: the number of simulations that you plan.
+        workers: the number of processes that you plan; here one is used. None simulates in this process.
+        timeout: seconds that one simulation may take.
+        seed: decides the parameters.
+
+    Returns:
+        A record that prints as a few lines.
+    """
+    block = CHUNK if isinstance(simulator, Batched) else getattr(simulator, "batch", 1)
+    theta = np.asarray(prior.sample(max(SIMULATIONS, block), seed=seed), dtype=np.float64)
+    if isinstance(simulator, OnDevice):
+        simulator.run(theta[:block], np.arange(block), seed=seed, round=0)  # compiles, which is not timed
+    protected = workers is not None or timeout is not None
+    watched = simulator if protected or isinstance(simulator, OnDevice) else _Watched(simulator)
+    wrapped = batched(watched) if isinstance(simulator, Batched) else watched
+    where = {"seed": seed, "workers": 1 if workers is not None else None, "timeout": timeout}
+    with silence():
+        pieces = [simulate_at(wrapped, theta[:block], **where)]
+        affordable = int(SECONDS / max(float(pieces[0].seconds.sum()), 1e-6))
+        if block == 1 and affordable:
+            pieces.append(simulate_at(wrapped, theta[1 : 1 + min(affordable, SIMULATIONS - 1)], **where))
+    simulations = Simulations.joined([piece for piece in pieces if piece.x.shape[1]] or pieces[:1])
+    seconds = np.concatenate([piece.seconds for piece in pieces])
+    reasons = [reason for piece in pieces for reason in piece.reasons]
+    return DryRun(
+        dim_theta=theta.shape[1],
+        dim_x=simulations.x.shape[1] if simulations.valid.any() else 0,
+        dtype=getattr(watched, "kind", "float"),
+        names=simulations.x_names,
+        tried=len(seconds),
+        valid=sum(not reason for reason in reasons),
+        reasons=count_reasons(reasons),
+        seconds=float(seconds.mean()),
+        slowest=float(seconds.max()),
+        budget=budget,
+        workers=workers or 1,
+        first_traceback=next((piece.first_traceback for piece in pieces if piece.first_traceback), None),
+    )
+
+
+class _Watched:
+    """A simulator of which one sees what kind of numbers it returns."""
+
+    def __init__(self, simulator: Callable):
+        self._simulator, self.kind = simulator, "float"
+
+    def __call__(self, theta: np.ndarray, rng: np.random.Generator) -> Any:
+        result = self._simulator(theta, rng)
+        values = list(result.values()) if hasattr(result, "values") else [result]
+        self.kind = " and ".join(sorted({str(np.asarray(value).dtype) for value in values}))
+        return result
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it: 3 ms, 12 s, 5 min, 3.2 h."""
+    for size, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"

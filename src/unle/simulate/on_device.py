@@ -1,0 +1,112 @@
+"""Simulators written in JAX: vectorised, compiled, and run on the accelerator of this process.
+
+Example:
+    >>> import jax.random as jr, numpy as np, unle
+    >>> from unle.simulate import simulate_at
+    >>> simulator = unle.jax_simulator(lambda key, theta: theta + jr.normal(key, (2,)))
+    >>> simulate_at(simulator, np.zeros((3, 2)), seed=0).x.shape
+    (3, 2)
+"""
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from unle.errors import InputError
+from unle.simulate.chunk import Chunk
+from unle.simulate.outputs import WrongResult, flatten_rows
+from unle.simulate.rows import not_finite, reason_of
+from unle.store.ragged import Ragged
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """Mark of a JAX simulator; made by `jax_simulator`.
+
+    Attributes:
+        function: takes a key and one parameter vector.
+        batch: rows of one compiled call.
+    """
+
+    function: Callable
+    batch: int
+    _compiled: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def __call__(self, key: Any, theta: Any) -> Any:
+        """Call the function once."""
+        return self.function(key, theta)
+
+    def run(self, theta: Float[np.ndarray, "n dim"], ids: np.ndarray, *, seed: int, round: int) -> Chunk:
+        """Simulate one block of at most `batch` rows.
+
+        The key of a simulation is fold_in(fold_in(key(seed), round), id). The last block is filled up with copies of
+        its last row, so that everything is compiled once.
+        """
+        surplus = self.batch - len(ids)
+        padded_theta = np.concatenate([theta, np.repeat(theta[-1:], surplus, axis=0)])
+        padded_ids = np.concatenate([ids, np.repeat(ids[-1:], surplus)])
+        start = time.perf_counter()
+        try:
+            result = self._program()(seed, round, padded_ids, padded_theta)
+            x, names = flatten_rows(result, self.batch)
+        except WrongResult as error:
+            return _failed(len(ids), str(error), None)
+        except Exception as error:  # tracing and compiling run the user's code
+            return _failed(len(ids), reason_of(error), traceback.format_exc())
+        seconds = (time.perf_counter() - start) / len(ids)
+        x = x[: len(ids)]
+        reasons = ["" if good.all() else not_finite(row) for row, good in zip(x, np.isfinite(x), strict=True)]
+        return Chunk(Ragged.of(x), reasons, np.full(len(ids), seconds), names=names, worker="device")
+
+    def _program(self) -> Callable:
+        if "program" not in self._compiled:
+            import jax
+            import jax.numpy as jnp
+            import jax.random as jr
+
+            def one(seed, round, id, theta):
+                key = jr.fold_in(jr.fold_in(jr.key(seed), round), id)
+                result = self.function(key, theta)
+                return result if hasattr(result, "items") or hasattr(result, "_asdict") else jnp.ravel(result)
+
+            program = jax.jit(jax.vmap(one, in_axes=(None, None, 0, 0)))
+            self._compiled["program"] = lambda seed, round, ids, theta: jax.device_get(
+                program(
+                    np.uint32(seed % 2**32),
+                    np.uint32(round),
+                    ids.astype(np.uint32),
+                    theta.astype(jnp.result_type(float)),
+                )
+            )
+        return self._compiled["program"]
+
+
+def jax_simulator(function: Callable, *, batch: int = 1024) -> OnDevice:
+    """Declare a simulator written in JAX.
+
+    It is vectorised over many parameter vectors with `jax.vmap`, compiled, and run in this process, on the
+    accelerator if there is one; worker processes are not used.
+
+    Args:
+        function: takes a typed key, from which all its randomness must come, and one parameter vector, shape (dim,);
+            returns one data vector, a number, or a dictionary of arrays.
+        batch: rows of one compiled call; limited by the memory of the device. Simulations do not depend on it, up to
+            the rounding of vectorised arithmetic.
+
+    Returns:
+        A simulator for `simulate`.
+    """
+    if not callable(function):
+        raise InputError(f"expected a function of a key and theta; got a {type(function).__name__}")
+    if batch < 1:
+        raise InputError(f"expected a batch of at least one row; got {batch}")
+    return OnDevice(function, int(batch))
+
+
+def _failed(n: int, reason: str, trace: str | None) -> Chunk:
+    return Chunk(Ragged.of([None] * n), [reason] * n, np.zeros(n), trace, worker="device")

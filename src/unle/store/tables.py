@@ -1,0 +1,214 @@
+"""Simulations as files that other programs read and write: NumPy, CSV, Parquet.
+
+One row per simulation. In CSV and Parquet the columns are `theta.NAME ...`, `x.NAME ...`, `valid`, `reason` and
+`seconds`; in an .npz file the arrays are `theta`, `x`, `valid`, `reason`, `seconds`, `theta_names` and `x_names`. Only
+`theta` and `x` are needed to read a file; this is also how other libraries keep their simulations, as two arrays.
+"""
+
+import csv
+import io
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from unle.errors import InputError, StoreError
+from unle.store.json_files import write_atomically
+
+KINDS = ".npz, .csv or .parquet"
+_EXTRA = ("valid", "reason", "seconds")
+
+
+class Table(NamedTuple):
+    """Simulations as plain arrays.
+
+    Attributes:
+        theta: parameters.
+        x: data.
+        theta_names: of the parameters; may be empty.
+        x_names: of the entries of x; may be empty.
+        reasons: why a row is not valid; empty strings for valid rows; None if the file does not say.
+        seconds: the time of each; None if the file does not say.
+    """
+
+    theta: Float[np.ndarray, "n dim"]
+    x: Float[np.ndarray, "n dim_x"]
+    theta_names: tuple[str, ...] = ()
+    x_names: tuple[str, ...] = ()
+    reasons: tuple[str, ...] | None = None
+    seconds: np.ndarray | None = None
+
+
+def write_table(path: str | Path, table: Table) -> None:
+    """Write simulations to a file, all or nothing; the suffix decides the kind.
+
+    Raises:
+        InputError: the suffix is unknown, or pyarrow is missing for Parquet.
+        StoreError: the file cannot be written.
+    """
+    path = Path(path)
+    writers: dict[str, Callable[[Table], bytes]] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
+    if path.suffix not in writers:
+        raise InputError(f"expected a file {KINDS}; got {path}")
+    write_atomically(path, writers[path.suffix](table))
+
+
+def read_table(path: str | Path, *, parameters: Sequence[str] = ()) -> Table:
+    """Read simulations that `write_table`, or somebody else, wrote. Nothing in the file is executed.
+
+    Args:
+        path: the file.
+        parameters: names of the columns that are parameters, for tables whose columns are not called `theta...`; all
+            other columns are data.
+
+    Raises:
+        InputError: the file is of another kind, or it cannot be told what is what.
+        StoreError: the file is missing or damaged.
+    """
+    path = Path(path)
+    if path.suffix in (".pt", ".pth", ".pkl", ".pickle"):
+        raise InputError(
+            f"{path} may hold pickled objects, which can run code when they are read, and is refused; "
+            'try numpy.savez("simulations.npz", theta=theta, x=x) where it was made'
+        )
+    readers = {".npz": _from_npz, ".csv": _from_csv, ".parquet": _from_parquet}
+    if path.suffix not in readers:
+        raise InputError(f"expected a file {KINDS}; got {path}")
+    try:
+        return readers[path.suffix](path, tuple(parameters))
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"{path} could not be read: {error.strerror or error}.") from error
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, InputError):
+            raise
+        raise StoreError(f"{path} could not be read as simulations: {error}.") from error
+
+
+def _columns(table: Table) -> dict[str, Any]:
+    dim, width = table.theta.shape[1], table.x.shape[1]
+    names = table.theta_names or [str(i + 1) for i in range(dim)]
+    x_names = table.x_names or [str(i + 1) for i in range(width)]
+    columns: dict[str, Any] = {f"theta.{name}": table.theta[:, i] for i, name in enumerate(names)}
+    columns |= {f"x.{name}": table.x[:, i] for i, name in enumerate(x_names)}
+    reasons = table.reasons or ("",) * len(table.theta)
+    seconds = np.zeros(len(table.theta)) if table.seconds is None else table.seconds
+    return columns | {"valid": np.array([not r for r in reasons]), "reason": list(reasons), "seconds": seconds}
+
+
+def _from_columns(columns: dict[str, Any], parameters: tuple[str, ...], path: Path) -> Table:
+    if missing := [name for name in parameters if name not in columns]:
+        raise InputError(f"expected columns {', '.join(missing)} in {path}; got {', '.join(columns)}")
+    theta = list(parameters) or [name for name in columns if name.split(".")[0].rstrip("0123456789_") == "theta"]
+    x = [name for name in columns if name not in theta and name not in _EXTRA]
+    if not theta or not x:
+        raise InputError(
+            f"expected columns theta.NAME and x.NAME in {path}; got {', '.join(list(columns)[:8])}; "
+            "try naming the columns that are parameters"
+        )
+    return Table(
+        np.stack([np.asarray(columns[name], dtype=np.float64) for name in theta], axis=1),
+        np.stack([np.asarray(columns[name], dtype=np.float64) for name in x], axis=1),
+        tuple(name.removeprefix("theta.") for name in theta),
+        tuple(name.removeprefix("x.") for name in x),
+        tuple(columns["reason"]) if "reason" in columns else None,
+        np.asarray(columns["seconds"], dtype=np.float64) if "seconds" in columns else None,
+    )
+
+
+def _npz(table: Table) -> bytes:
+    columns = _columns(table)
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        allow_pickle=False,
+        theta=table.theta,
+        x=table.x,
+        valid=columns["valid"],
+        reason=np.array(columns["reason"], dtype=str),
+        seconds=columns["seconds"],
+        theta_names=np.array(table.theta_names, dtype=str),
+        x_names=np.array(table.x_names, dtype=str),
+    )
+    return buffer.getvalue()
+
+
+def _from_npz(path: Path, parameters: tuple[str, ...]) -> Table:
+    with np.load(path, allow_pickle=False) as file:
+        if not {"theta", "x"} <= set(file.files):
+            raise InputError(f"expected arrays `theta` and `x` in {path}; got {', '.join(file.files)}")
+        arrays = {name: file[name] for name in file.files}
+    theta, x = (np.asarray(arrays[name], dtype=np.float64) for name in ("theta", "x"))
+    theta, x = (values[:, None] if values.ndim == 1 else values for values in (theta, x))
+    if theta.ndim != 2 or x.ndim != 2 or len(theta) != len(x):
+        raise InputError(f"expected `theta` (n, d) and `x` (n, k) in {path}; got {theta.shape} and {x.shape}")
+    names = {key: tuple(map(str, arrays[key])) for key in ("theta_names", "x_names") if key in arrays}
+    return Table(
+        theta,
+        x,
+        parameters or names.get("theta_names", ()),
+        names.get("x_names", ()),
+        tuple(map(str, arrays["reason"])) if "reason" in arrays else None,
+        np.asarray(arrays["seconds"], dtype=np.float64) if "seconds" in arrays else None,
+    )
+
+
+def _csv(table: Table) -> bytes:
+    columns = _columns(table)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    cells = [
+        map(int, values) if name == "valid" else values if name == "reason" else map(repr, values.tolist())
+        for name, values in columns.items()
+    ]
+    writer.writerows(zip(*cells, strict=True))
+    return text.getvalue().encode()
+
+
+def _from_csv(path: Path, parameters: tuple[str, ...]) -> Table:
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file)
+        names = [name.strip() for name in next(reader, [])]
+        rows = [row for row in reader if row]
+    if not rows:
+        raise InputError(f"expected a line of names and rows of numbers in {path}; got no rows")
+    if any(len(row) != len(names) for row in rows):
+        raise InputError(f"expected {len(names)} cells in every row of {path}, as in its first line")
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    return _from_columns(columns, parameters, path)
+
+
+def _parquet(table: Table) -> bytes:
+    pyarrow, parquet = _pyarrow()
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.table(_columns(table)), buffer)
+    return buffer.getvalue()
+
+
+def _from_parquet(path: Path, parameters: tuple[str, ...]) -> Table:
+    pyarrow, parquet = _pyarrow()
+    try:
+        content = parquet.read_table(path)
+    except pyarrow.ArrowException as error:
+        raise StoreError(f"{path} could not be read as Parquet: {str(error).splitlines()[0]}.") from error
+    columns = {
+        name: content[name].to_pylist() if name == "reason" else content[name].to_numpy()
+        for name in content.column_names
+    }
+    return _from_columns(columns, parameters, path)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(
+            'expected pyarrow to be installed for Parquet files; try: pip install "unle[parquet]"'
+        ) from None
+    return pyarrow, parquet

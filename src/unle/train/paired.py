@@ -1,0 +1,159 @@
+r"""Particles of a conditional model: one small set for each simulated pair.
+
+The gradient of the conditional log-likelihood, mean_i log q(w_i | t_i), is
+
+    - d/d psi mean_i [ E(t_i, w_i) - E_{q(. | t_i)} E(t_i, w) ]:
+
+the expectation is under the model *at the parameters of the data*, so that the distribution which the parameters came
+from, a prior or the proposals of several rounds, does not matter.  Each pair keeps its own particles from one visit
+to the next; only those of the batch move.  Z(t) stays unknown: these models are doubly intractable.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from unle.models import TiltedModel
+from unle.samplers import (
+    AbstractKernel,
+    AbstractStepSize,
+    Mala,
+    SharedStepSize,
+    StepSizeState,
+    ess,
+    log_mean_exp,
+    refresh,
+    run_chains,
+    systematic_indices,
+)
+from unle.train.particles import AbstractParticles, Cloud
+
+
+class PairedState(NamedTuple):
+    """Particles of every pair, in the base's coordinates.
+
+    Attributes:
+        positions: v.
+        log_weights: zero for chains.
+        energies: E of each particle at the pair's last visit.
+        step_state: of the step-size controller, shared by all.
+    """
+
+    positions: Float[Array, "pair particle data"]
+    log_weights: Float[Array, "pair particle"]
+    energies: Float[Array, "pair particle"]
+    step_state: StepSizeState
+
+
+class _Paired(AbstractParticles):
+    """What chains and weighted particles have in common.
+
+    Args:
+        n: particles per pair.
+        moves: kernel steps per visit.
+        kernel: MALA by default.
+        step_size: one shared step size by default.
+        importance: draws of the base by which log Z(t) is estimated for validation.
+    """
+
+    n: int = eqx.field(static=True, default=1)
+    moves: int = eqx.field(static=True, default=10)
+    kernel: AbstractKernel = Mala()
+    step_size: AbstractStepSize = SharedStepSize()
+    importance: int = eqx.field(static=True, default=256)
+
+    def init(self, key, joint, base, t):
+        """Draw every pair's particles from the base at its parameters."""
+        pairs = t.shape[0]
+        v = base.draws_whitened(key, pairs * self.n).reshape(pairs, self.n, -1)
+        zeros = jnp.zeros((pairs, self.n))
+        return PairedState(v, zeros, zeros, self.step_size.init(1))
+
+    def log_z(self, key, joint, state, model, t):
+        """Average exp(-E) over draws of the base at each t, the same v for all."""
+        v = model.base.draws_whitened(key, self.importance)
+        log_weights = jax.vmap(lambda t: jax.vmap(lambda v: model.log_tilt_whitened(t, v))(v))(t)
+        return jax.vmap(log_mean_exp)(log_weights), jnp.mean(jax.vmap(ess)(log_weights))
+
+    def _moved(self, key, model: TiltedModel, t, positions, step_state):
+        """Offer each particle a fresh draw of the base, then move it under the model at its own t."""
+        key_draw, key_accept, key_move = jr.split(key, 3)
+        dim = t.shape[1]
+
+        def with_t(v):
+            return jnp.concatenate([t, v], axis=1)
+
+        proposals = with_t(model.base.draws_whitened(key_draw, positions.shape[0]))
+        positions, _ = refresh(
+            key_accept, with_t(positions), proposals, lambda tv: model.log_tilt_whitened(tv[:dim], tv[dim:])
+        )
+        return run_chains(
+            key_move,
+            positions[:, dim:],
+            lambda v, t: model.base.log_density_whitened(v) + model.log_tilt_whitened(t, v),
+            steps=self.moves,
+            kernel=self.kernel,
+            step_size=self.step_size,
+            step_state=step_state,
+            conditions=t,
+        )
+
+    def _visit(self, key, state: PairedState, model: TiltedModel, batch, positions, log_weights):
+        """Move the particles of a batch, and write them back."""
+        t = jnp.repeat(batch.t, self.n, axis=0)
+        run = self._moved(key, model, t, positions.reshape(t.shape[0], -1), state.step_state)
+        r = jax.vmap(model.base.features_whitened)(t, run.positions)
+        energies = jax.vmap(model.energy)(t, r)
+        shape = (*batch.rows.shape, self.n)
+        state = PairedState(
+            state.positions.at[batch.rows].set(run.positions.reshape(*shape, -1)),
+            state.log_weights.at[batch.rows].set(log_weights),
+            state.energies.at[batch.rows].set(energies.reshape(shape)),
+            run.step_state,
+        )
+        # Every pair counts the same: weights are normalised pair by pair.
+        even = jax.nn.log_softmax(log_weights, axis=1).ravel()
+        size = jnp.mean(self.step_size.value(run.step_state))
+        return state, Cloud((t, r), even, of_base=False, acceptance=run.acceptance, step_size=size)
+
+
+class PairedChains(_Paired):
+    """One persistent Markov chain per pair, as in the original SUNLE."""
+
+    def advance(self, key, joint, state, old, new, batch):
+        """Move the chains of the batch."""
+        zeros = jnp.zeros((*batch.rows.shape, self.n))
+        return self._visit(key, state, new, batch, state.positions[batch.rows], zeros)
+
+
+class PairedSmc(_Paired):
+    """A few weighted particles per pair: reweighted for what the energy changed since the last visit, then moved.
+
+    Args:
+        n: particles per pair.
+        moves: kernel steps per visit.
+        ess_threshold: a pair's particles are resampled when their ESS/N falls below this.
+    """
+
+    n: int = eqx.field(static=True, default=8)
+    moves: int = eqx.field(static=True, default=2)
+    ess_threshold: float = eqx.field(static=True, default=0.5)
+
+    def advance(self, key, joint, state, old, new, batch):
+        """Reweight, resample where need be, and move the particles of the batch."""
+        key_resample, key_move = jr.split(key)
+        v = state.positions[batch.rows]
+        now = -jax.vmap(lambda t, v: jax.vmap(lambda v: new.log_tilt_whitened(t, v))(v))(batch.t, v)
+        log_weights = state.log_weights[batch.rows] + state.energies[batch.rows] - now
+
+        def one(key, v, log_weights):
+            keep = ess(log_weights) >= self.ess_threshold
+            rows = jnp.where(keep, jnp.arange(self.n), systematic_indices(key, log_weights))
+            return v[rows], jnp.where(keep, log_weights - jnp.max(log_weights), 0.0)
+
+        v, log_weights = jax.vmap(one)(jr.split(key_resample, len(batch.rows)), v, log_weights)
+        return self._visit(key_move, state, new, batch, v, log_weights)

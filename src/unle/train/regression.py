@@ -1,0 +1,141 @@
+r"""Gaussians with one covariance, in closed form: a linear mean, then polynomials as far as they pay.
+
+On the host, in double precision.  Every member of an ensemble has its own training rows; the degree is chosen once for
+all of them, by the likelihood of the rows held out from each.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from unle.models.polynomial import Bend, monomial_count, monomials
+from unle.train.splits import Splits
+
+RIDGE = 1e-3  # prior precision of standardised coefficients, against exactly collinear parameters
+HIGHEST_DEGREE = 4
+MOST_MONOMIALS = 600
+ROWS_PER_MONOMIAL = 3  # a polynomial of more coefficients is not tried
+
+
+class Mean(NamedTuple):
+    """The linear fit r = P (w - b - A' t) of every member, stacked along the leading axis."""
+
+    intercept: Float[np.ndarray, "member data"]
+    slope: Float[np.ndarray, "member dim data"]
+    whitener: Float[np.ndarray, "member data data"]
+
+
+def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits) -> tuple[Mean, Bend]:
+    """Fit linear means, and the polynomials that correct them.
+
+    Args:
+        t: standardised parameters, shape (n, dim).
+        w: standardised data, shape (n, k).
+        splits: training and held-out rows of every member.
+
+    Returns:
+        The linear fits and the polynomials, both stacked; where linear is best, the polynomials are zero.
+    """
+    t, w = np.asarray(t, float), np.asarray(w, float)
+    linear = Mean(
+        *map(np.stack, zip(*(linear_fit(t[rows], w[rows]) for rows in np.asarray(splits.train)), strict=True))
+    )
+    bends = [
+        _rungs(t, np.einsum("ij,nj->ni", p, w - b - t @ a), train, held_out)
+        for b, a, p, train, held_out in zip(*linear, np.asarray(splits.train), np.asarray(splits.held_out), strict=True)
+    ]
+    chosen = _simplest_as_good([np.concatenate([rungs[i].scores for rungs in bends]) for i in range(len(bends[0]))])
+    degree, k = highest_degree(t.shape[1]), w.shape[1]
+    coefficients = np.zeros((len(bends), monomial_count(t.shape[1], degree), k))
+    for member, rungs in enumerate(bends):
+        coefficients[member, : len(rungs[chosen].coefficients)] = rungs[chosen].coefficients
+    ranges = [(t[rows].min(axis=0), t[rows].max(axis=0)) for rows in np.asarray(splits.train)]
+    return linear, Bend(
+        low=_float32([low for low, _ in ranges]),
+        high=_float32([high for _, high in ranges]),
+        coefficients=_float32(coefficients),
+        whitener=_float32([rungs[chosen].whitener for rungs in bends]),
+        degree=degree,
+    )
+
+
+def highest_degree(dim: int) -> int:
+    """Return the highest degree for which there are not too many monomials."""
+    degrees = range(1, HIGHEST_DEGREE + 1)
+    return max(degree for degree in degrees if degree == 1 or monomial_count(dim, degree) <= MOST_MONOMIALS)
+
+
+class _Rung(NamedTuple):
+    coefficients: np.ndarray  # (monomial, k)
+    whitener: np.ndarray  # (k, k)
+    scores: np.ndarray  # log-likelihood of each held-out row
+
+
+def _rungs(t: np.ndarray, r: np.ndarray, train: np.ndarray, held_out: np.ndarray) -> list[_Rung]:
+    """Fit residuals of the linear mean by polynomials of every degree that the rows allow; degree one is r itself."""
+    k = r.shape[1]
+    rungs = [_Rung(np.zeros((1, k)), np.eye(k), _log_normal(r[held_out]))]
+    degree = highest_degree(t.shape[1])
+    while monomial_count(t.shape[1], degree) * ROWS_PER_MONOMIAL > len(train):
+        degree -= 1
+    design = monomials(np.clip(t, t[train].min(axis=0), t[train].max(axis=0)), degree) if degree > 1 else t
+    gram, moments = design[train].T @ design[train], design[train].T @ r[train]
+    for p in range(2, degree + 1):
+        q = monomial_count(t.shape[1], p)
+        coefficients = np.linalg.solve(gram[:q, :q] + RIDGE * np.eye(q), moments[:q])
+        residual = r - design[:, :q] @ coefficients
+        whitener = _whitener(residual[train], used=q)
+        s = residual[held_out] @ whitener.T
+        rungs.append(_Rung(coefficients, whitener, _log_normal(s) + np.log(np.diagonal(whitener)).sum()))
+    return rungs
+
+
+def _simplest_as_good(scores: list[np.ndarray]) -> int:
+    """Climb from rung to rung, each time by more than a standard error of the difference, row by row."""
+    best = 0
+    for i in range(1, len(scores)):
+        difference = scores[i] - scores[best]
+        if difference.mean() > difference.std() / np.sqrt(len(difference)):
+            best = i
+    return best
+
+
+def linear_fit(t: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Regress w on t; return b, A and P, which whitens the residuals."""
+    design = monomials(t, 1)
+    coefficients = np.linalg.solve(design.T @ design + RIDGE * np.eye(design.shape[1]), design.T @ w)
+    return coefficients[0], coefficients[1:], _whitener(w - design @ coefficients, used=design.shape[1])
+
+
+def _whitener(residual: np.ndarray, *, used: int) -> np.ndarray:
+    """Return the inverse Cholesky factor of the residuals' covariance, after `used` coefficients were fitted."""
+    n = len(residual)
+    covariance = shrunk_covariance(residual) * n / max(n - used, 1)
+    return np.linalg.inv(np.linalg.cholesky(covariance))
+
+
+def shrunk_covariance(residual: np.ndarray) -> np.ndarray:
+    """Shrink the residuals' correlations towards zero by the amount of Ledoit and Wolf (2004), variances kept.
+
+    Shrinking correlations rather than covariances does not mix coordinates of different size.
+    """
+    n, k = residual.shape
+    sd = np.sqrt(np.mean(residual**2, axis=0)) + 1e-6  # a residual of exactly zero would not be invertible
+    z = residual / sd
+    sample = z.T @ z / n
+    off = sample - np.diag(np.diagonal(sample))
+    variance = ((z**2).T @ (z**2) / n - sample**2) / n  # of each sample correlation
+    noise, signal = np.sum(variance) - np.trace(variance), np.sum(off**2)
+    shrinkage = 1.0 if signal <= 0 else min(1.0, max(0.0, noise / signal))
+    correlation = sample - shrinkage * off + 1e-8 * np.eye(k)
+    return correlation * sd[:, None] * sd[None, :]
+
+
+def _log_normal(s: np.ndarray) -> np.ndarray:
+    return -0.5 * np.sum(s**2, axis=1) - 0.5 * s.shape[1] * np.log(2 * np.pi)
+
+
+def _float32(values):
+    return jnp.asarray(np.asarray(values), jnp.float32)
