@@ -42,7 +42,7 @@ from unle.diagnose.training_health import TITLE as TRAINING
 from unle.diagnose.training_health import training_health
 from unle.diagnose.z_uniformity import z_uniformity
 from unle.errors import InputError, StoreError
-from unle.models import Ensemble
+from unle.models import Ensemble, TractableLikelihood
 from unle.progress import progress
 from unle.store.json_files import plain, read_json, write_json
 
@@ -68,6 +68,8 @@ def _normaliser(evidence: Evidence) -> Check:
 
 def _grid(evidence: Evidence) -> Check:
     draws = evidence.at_x_o
+    if not isinstance(evidence.posterior.likelihood, TractableLikelihood):
+        raise NotApplicable("the likelihood has no density to compare with.")
     if len(draws.names) > 2:
         raise NotApplicable("a grid serves one or two parameters only.")
     axes, density = density_grid(evidence.posterior, draws)

@@ -6,6 +6,8 @@ simulation from the others.  An observation further out than nearly all of them 
 simulator: a mistake in units, a misspecified simulator, too narrow a prior, or bad luck.
 """
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 
@@ -19,12 +21,12 @@ NEIGHBOUR = 5
 MOST = 5000  # simulations looked at
 
 
-def cloud(simulated: Float[np.ndarray, "n data"], x_o: Float[np.ndarray, "rows data"]) -> Check:
+def cloud(simulated: Any, x_o: Any) -> Check:
     """Compare distances to the nearest simulations.
 
     Args:
-        simulated: training data, in standardised coordinates.
-        x_o: the observation's rows, in the same.
+        simulated: training data, in standardised coordinates, (n, dim).
+        x_o: the observation, in the same, (rows, dim), or one row.
 
     Returns:
         A `Check`; arrays `distances` of simulations to their neighbours, and `observed` of the rows.

@@ -6,8 +6,9 @@ that the posterior is in the wrong place, or that the simulator cannot produce s
 about the posterior's width: a check of the whole chain from x_o to simulator, not of calibration.
 """
 
+from typing import Any
+
 import numpy as np
-from jaxtyping import Float
 
 from unle.diagnose.energy import energy_scores
 from unle.diagnose.record import Check, bonferroni, verdict_of
@@ -19,12 +20,12 @@ QUESTION = "Do simulations at the inferred parameters look like the observation?
 FEWEST = 50
 
 
-def predictive(replicas: Float[np.ndarray, "n rows dim_x"], x_o: Float[np.ndarray, "rows dim_x"]) -> Check:
+def predictive(replicas: Any, x_o: Any) -> Check:
     """Compare the observation with simulations at posterior draws.
 
     Args:
-        replicas: for every draw as many simulated rows as the observation has.
-        x_o: the observation.
+        replicas: for every draw as many simulated rows as the observation has, (n, rows, dim_x).
+        x_o: the observation, (rows, dim_x), or one row.
 
     Returns:
         A `Check`; arrays `replicas` (the first row of each), `x_o` and `quantiles`, the place of x_o's mean row.

@@ -18,10 +18,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unle.diagnose.energy import energy_test
-from unle.diagnose.record import Check, at_most, verdict_of
+from unle.diagnose.record import Check, NotApplicable, at_most, verdict_of
 from unle.errors import InputError
+from unle.models import TractableLikelihood
 from unle.posterior import Posterior
 from unle.samplers import Mala, SharedStepSize, fit_whitening, run_chains
+from unle.space import Prior
 
 TITLE = "Long chains from data"
 QUESTION = "Does the learned model keep data where they are?"
@@ -45,13 +47,15 @@ def short_run(
         chains: at most so many, and as many pairs to compare with.
         steps: of each chain.
     """
+    if not isinstance(posterior.likelihood, TractableLikelihood):
+        raise NotApplicable("the likelihood has no density for chains to follow.")
     n = min(chains, len(theta) // 2)
     if n < FEWEST // 2:
         raise InputError(f"expected at least {FEWEST} simulated pairs; got {len(theta)}.")
     order = np.random.default_rng([seed, 404]).permutation(len(theta))
     joint = _joint(posterior, jnp.asarray(theta, jnp.float32), jnp.asarray(x, jnp.float32))
     starts, others = joint[order[:n]], joint[order[n : 2 * n]]
-    ends = np.asarray(_run(jr.key(seed), posterior, starts, joint[order], steps), float)
+    ends = np.asarray(_run(jr.key(seed), posterior.prior, posterior.likelihood, starts, joint[order], steps), float)
     return compare_ends(np.asarray(starts, float), ends, np.asarray(others, float), steps=steps, seed=seed)
 
 
@@ -92,15 +96,16 @@ def _joint(posterior: Posterior, theta: Array, x: Array) -> Float[Array, "n posi
 
 
 @eqx.filter_jit
-def _run(key, posterior: Posterior, starts: Array, everything: Array, steps: int) -> Float[Array, "n position"]:
-    dim = posterior.prior.dim
+def _run(
+    key, prior: Prior, likelihood: TractableLikelihood, starts: Array, everything: Array, steps: int
+) -> Float[Array, "n position"]:
+    dim = prior.dim
     whitening = fit_whitening(everything)
 
     def log_density(z):
         position = whitening.colour(z)
         u, w = position[:dim], position[dim:]
-        value = posterior.likelihood.log_likelihood(posterior.prior.constrain(u), w)
-        return posterior.prior.log_density_unconstrained(u) + value
+        return prior.log_density_unconstrained(u) + likelihood.log_likelihood(prior.constrain(u), w)
 
     run = run_chains(
         key,

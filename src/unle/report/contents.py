@@ -13,6 +13,7 @@ from unle.diagnose import Check, Findings
 from unle.diagnose.conditional import conditional
 from unle.diagnose.rounds import rounds
 from unle.diagnose.summary import Summary, summarise
+from unle.models import TractableLikelihood
 from unle.plot.timing import stage_seconds
 from unle.posterior import Draws, Posterior
 from unle.report.figures import Picture, picture, picture_of
@@ -98,7 +99,10 @@ def _answer(posterior: Posterior, draws: Draws) -> dict[str, Any]:
     values = np.asarray(draws, np.float32)
     prior = np.asarray(posterior.prior.sample(PRIOR_DRAWS, seed=draws.seed + 1))
     some = values[np.linspace(0, len(values) - 1, HIGHEST_OF).astype(int)]  # always as many: compiled once
-    highest = some[int(np.argmax(np.asarray(posterior.log_prob(some, draws.x_o))))].astype(float)
+    has_density = isinstance(posterior.likelihood, TractableLikelihood)
+    highest = np.full(len(draws.names), np.nan)
+    if has_density:
+        highest = some[int(np.argmax(np.asarray(posterior.log_prob(some, draws.x_o))))].astype(float)
     found = summarise(draws, prior=prior, mode=highest)
     low, high = np.quantile(values, [0.001, 0.999], axis=0).astype(float)
     names = ", ".join(draws.names)
@@ -111,7 +115,7 @@ def _answer(posterior: Posterior, draws: Draws) -> dict[str, Any]:
         ),
         picture(
             "marginals",
-            plot.marginals(draws, prior=prior, mode=highest),
+            plot.marginals(draws, prior=prior, mode=highest if has_density else None),
             "What was believed before (grey) and after (blue); the triangle marks the most probable draw.",
             f"Marginal posteriors of {names} over their priors.",
         ),
@@ -119,7 +123,7 @@ def _answer(posterior: Posterior, draws: Draws) -> dict[str, Any]:
     room = 0.05 * (high - low)
     bounds = posterior.prior.bounds
     low, high = np.maximum(low - room, bounds[0]), np.minimum(high + room, bounds[1])
-    if 2 < len(draws.names) <= MOST_CONDITIONAL:  # of two parameters the pair plot shows it all
+    if has_density and 2 < len(draws.names) <= MOST_CONDITIONAL:  # of two parameters the pair plot shows it all
         record = conditional(posterior, draws.x_o, highest, low=low, high=high)
         pictures.append(
             picture(
@@ -129,7 +133,7 @@ def _answer(posterior: Posterior, draws: Draws) -> dict[str, Any]:
                 f"Conditional densities of all pairs of {names}, around the most probable draw.",
             )
         )
-    if len(draws.names) <= 40:
+    if has_density:
         pictures.append(
             picture(
                 "slices",
