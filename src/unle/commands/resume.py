@@ -92,6 +92,8 @@ def _request(model: Any, settings: dict[str, Any]) -> Any:
             iterations=settings["iterations"],
             timeout=settings["timeout"],
             imported=settings["simulations_sha256"],
+            rounds=settings["rounds"],
+            posterior=settings["posterior"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the settings of this run are damaged, or of another version of unle ({error}).") from None

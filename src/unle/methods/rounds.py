@@ -132,6 +132,21 @@ class Rounds:
             InputError: too few of them are valid, or their shapes are wrong.
         """
         start = time.perf_counter()
+        simulations = self._take(simulations)
+        key = jr.fold_in(jr.key(self.seed), self.number)
+        self._fitting = self._fit(key)
+        beta, proposals = self._tempered(jr.fold_in(key, 1))
+        done = self._record(simulations, beta, proposals, time.perf_counter() - start)
+        self._close(done, proposals)
+        return done
+
+    def recall(self, simulations: Any, done: Round, proposals: Float[np.ndarray, "n dim"]) -> None:
+        """Take a round that was fitted before: its simulations, what it did, and the proposals it led to."""
+        self._take(simulations)
+        self._close(done, np.asarray(proposals, float))
+
+    def _take(self, simulations: Any) -> Simulations:
+        """Put the simulations of a round to those of the rounds before."""
         if not isinstance(simulations, Simulations):
             simulations = Simulations.from_arrays(*simulations)
         if simulations.theta.shape[1] != self.prior.dim or simulations.x.shape[1] != self.x_o.shape[1]:
@@ -147,15 +162,14 @@ class Rounds:
                 f"{joined.summary()} Try larger rounds."
             )
         self._simulations = joined
-        key = jr.fold_in(jr.key(self.seed), self.number)
-        self._fitting = self._fit(key)
-        beta, proposals = self._tempered(jr.fold_in(key, 1))
-        self.history.append(self._record(simulations, beta, proposals, time.perf_counter() - start))
+        return simulations
+
+    def _close(self, done: Round, proposals: Float[np.ndarray, "n dim"]) -> None:
+        """Write a round down and move the region to its proposals."""
+        self.history.append(done)
         self._proposals = proposals
-        first_theta, _ = self._first_spaces(joined.valid_theta, joined.valid_x)
-        t = np.asarray(apply_space(first_theta, jnp.asarray(proposals, jnp.float32)), float)
-        self._box = Box.around(t)
-        return self.history[-1]
+        first_theta, _ = self._first_spaces(self.simulations.valid_theta, self.simulations.valid_x)
+        self._box = Box.around(np.asarray(apply_space(first_theta, jnp.asarray(proposals, jnp.float32)), float))
 
     @property
     def simulations(self) -> Simulations:
