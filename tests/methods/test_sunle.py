@@ -94,6 +94,7 @@ def test_the_seed_fixes_the_run(narrow):
     np.testing.assert_array_equal(again.simulations.theta, run.simulations.theta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "normalising",
     [
@@ -116,6 +117,7 @@ def test_two_peaks_need_an_energy_and_their_modes_get_their_weights(normalising)
     assert np.abs(draws).mean() == pytest.approx(2 / 1.09, abs=0.25)
 
 
+@pytest.mark.slow
 def test_invalid_simulations_enter_by_their_probability():
     run = tiny(often_broken).run([0.02], budget=300, rounds=2, seed=1)
     assert run.rounds[0].valid == pytest.approx(0.5, abs=0.15)

@@ -44,7 +44,7 @@ class Box(NamedTuple):
         return np.all((t >= self.low) & (t <= self.high), axis=1)
 
 
-def supported_temperature(log_likelihoods: Float[np.ndarray, "n"], effective: float) -> float:
+def supported_temperature(log_likelihoods: Float[np.ndarray, "n"], effective: float | int) -> float:
     """Return the largest beta <= 1 at which weights q^beta have the wanted effective sample size.
 
     Args:

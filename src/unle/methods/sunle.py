@@ -187,7 +187,7 @@ class SUNLE(eqx.Module):
         if not kept or fit.validation is None:
             return data.likelihood, self.strategy  # normalised bases: an ordinary posterior
         order = np.argsort(-np.asarray(fit.validation.gain))
-        members = [ConditionalLikelihood(data.theta_space, data.x_space, _member(choice.models, k)) for k in order]
+        members = [ConditionalLikelihood(data.theta_space, data.x_space, _member(choice.models, int(k))) for k in order]
         resolved = self.normalising(
             key_z, members, state.proposals, fit.particles.positions[jnp.asarray(order), :, 0], data.t
         )
