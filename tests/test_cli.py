@@ -24,7 +24,7 @@ from unle.posterior import Draws
 from unle.simulate import simulate
 from unle.store import RunDirectory
 
-SMALL = ["--budget", "64", "--members", "1", "--iterations", "50", "--draws", "400"]
+SMALL = ["--budget", "64", "--members", "1", "--iterations", "50", "--draws", "400", "--no-report"]
 MODEL = """
 from pathlib import Path
 import unle
@@ -344,7 +344,7 @@ def test_tasks_are_listed():
     assert "two_moons" in unle("tasks").stdout
 
 
-@pytest.mark.parametrize("command", ["run", "sample", "tasks", "demo"])
+@pytest.mark.parametrize("command", ["run", "sample", "tasks", "demo", "check", "report", "watch"])
 def test_every_command_has_help_with_an_example(command):
     result = unle(command, "--help")
     assert result.exit_code == 0

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from unle.commands import data, demo, resume, run, sample, simulate, tasks
+from unle.commands import check, data, demo, report, resume, run, sample, simulate, tasks, watch
 
 app = typer.Typer(
     name="unle",
@@ -24,6 +24,9 @@ app.command(epilog=simulate.EXAMPLE)(simulate.simulate)
 app.command("export", epilog=data.EXPORT_EXAMPLE)(data.export_simulations)
 app.command("import", epilog=data.IMPORT_EXAMPLE)(data.import_simulations)
 app.command(epilog=tasks.EXAMPLE)(tasks.tasks)
+app.command(epilog=check.EXAMPLE)(check.check)
+app.command(epilog=report.EXAMPLE)(report.report)
+app.command(epilog=watch.EXAMPLE)(watch.watch)
 
 
 def _version(wanted: bool) -> bool:  # noqa: FBT001  (the signature of a typer callback)

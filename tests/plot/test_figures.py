@@ -92,7 +92,7 @@ def test_a_figure_leaves_the_settings_of_the_user_alone(rng):
         (lambda: pairs(np.full((5, 2), np.nan)), "finite values"),
         (lambda: pairs(np.zeros(5)), "one draw per row"),
         (lambda: pairs(np.zeros((5, 2)), ["a"]), "2 names"),
-        (lambda: pairs(np.zeros((5, 40))), "at most 12"),
+        (lambda: pairs(np.zeros((5, 50))), "at most 40"),
         (lambda: training_curves([]), "got none"),
     ],
 )

@@ -29,6 +29,7 @@ def resume(
     """
     with plain_ending(lambda: _saved(directory)):
         from unle.commands import inference
+        from unle.commands.report import report_after
         from unle.commands.run import report
         from unle.commands.simulate import simulate_only
         from unle.store import RunDirectory
@@ -45,6 +46,8 @@ def resume(
         _, drawn = inference.infer(request, kept, stages, where)
         if done := not stages.seconds:
             say(f"{directory} holds this run already, complete; nothing was repeated.")
+        else:
+            report_after(kept, loaded)
         report(directory, drawn, stages, None, as_json=as_json, done=done)
 
 

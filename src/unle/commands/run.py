@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from unle.commands.console import Stages, plain_ending, say
+from unle.commands.report import report_after
 from unle.commands.where import Dask, Timeout, Where, Workers
 
 EXAMPLE = "Example:  unle run two_moons --observation 1 --check"
@@ -39,6 +40,9 @@ def run(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Score a task's draws against exact ones (C2ST).")] = False,  # noqa: FBT002
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,  # noqa: FBT002
+    with_report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Check the run and write report.html.")
+    ] = True,  # noqa: FBT002
 ) -> None:
     """Simulate, fit a likelihood, and draw from the posterior.
 
@@ -73,6 +77,8 @@ def run(
         score = inference.check_exact(request, drawn, stages) if check and drawn is not None else None
         if done:
             say(f"{directory} holds this run already, complete; nothing was repeated.")
+        if with_report and not done:
+            report_after(kept, loaded)
         report(directory, drawn, stages, score, as_json=as_json, done=done)
 
 

@@ -1,6 +1,47 @@
-"""Is the answer right?  Scores against a known posterior and checks that need none."""
+"""Is the answer right?  Scores against a known posterior, and checks that need none."""
 
+from unle.diagnose.battery import CHECKS, Findings, run_checks
 from unle.diagnose.c2st import c2st, c2st_fast, c2st_fast_batch
+from unle.diagnose.calibration import Calibration, calibrate
+from unle.diagnose.cloud import cloud
+from unle.diagnose.coverage import coverage
+from unle.diagnose.evidence import Evidence
+from unle.diagnose.grid import density_grid, grid_agreement
+from unle.diagnose.local_c2st import local_c2st
+from unle.diagnose.members import member_agreement
+from unle.diagnose.predictive import predictive
+from unle.diagnose.record import Check, Skipped
+from unle.diagnose.sampler_health import sampler_health
+from unle.diagnose.sbc import sbc
+from unle.diagnose.short_run import short_run
+from unle.diagnose.tarp import tarp
+from unle.diagnose.training_health import training_health
 from unle.diagnose.z_uniformity import ZUniformity, z_uniformity
 
-__all__ = ["ZUniformity", "c2st", "c2st_fast", "c2st_fast_batch", "z_uniformity"]
+__all__ = [
+    "CHECKS",
+    "Calibration",
+    "Check",
+    "Evidence",
+    "Findings",
+    "Skipped",
+    "ZUniformity",
+    "c2st",
+    "c2st_fast",
+    "c2st_fast_batch",
+    "calibrate",
+    "cloud",
+    "coverage",
+    "density_grid",
+    "grid_agreement",
+    "local_c2st",
+    "member_agreement",
+    "predictive",
+    "run_checks",
+    "sampler_health",
+    "sbc",
+    "short_run",
+    "tarp",
+    "training_health",
+    "z_uniformity",
+]

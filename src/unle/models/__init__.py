@@ -1,22 +1,40 @@
 """Models of x given theta: energies, base densities and the likelihoods built from them."""
 
 from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
+from unle.models.conditional import ConditionalLikelihood, DoublyIntractableLikelihood
 from unle.models.energy import AbstractEnergy, MlpEnergy, NoEnergy
+from unle.models.focus import Region, Tempered
 from unle.models.likelihood import AbstractLikelihood, Ensemble, TiltedLikelihood, TractableLikelihood
+from unle.models.log_normaliser import LogNormaliser, Normalised
+from unle.models.mixture import Mixture, mixture
 from unle.models.mlp import Mlp
 from unle.models.tilted import TiltedModel
+from unle.models.validity import AbstractValidity, AlwaysValid, GivenValid, ValidityNet, with_validity
 
 __all__ = [
     "AbstractBase",
     "AbstractEnergy",
     "AbstractLikelihood",
+    "AbstractValidity",
+    "AlwaysValid",
     "ConditionalGaussian",
+    "ConditionalLikelihood",
+    "DoublyIntractableLikelihood",
     "Ensemble",
     "FixedMeasure",
+    "GivenValid",
+    "LogNormaliser",
+    "Mixture",
     "Mlp",
     "MlpEnergy",
     "NoEnergy",
+    "Normalised",
+    "Region",
+    "Tempered",
     "TiltedLikelihood",
     "TiltedModel",
     "TractableLikelihood",
+    "ValidityNet",
+    "mixture",
+    "with_validity",
 ]

@@ -1,7 +1,8 @@
 r"""Likelihoods of raw data: what a posterior is made of.
 
 The class of a likelihood says what is known of its normaliser.  A `TractableLikelihood` lacks at most a constant that
-does not depend on theta, so any sampler may use it as it is.
+does not depend on theta, so any sampler may use it as it is.  The other kind, `DoublyIntractableLikelihood`, lacks a
+normaliser that does.
 """
 
 import abc
@@ -19,20 +20,20 @@ from unle.space import ThetaSpace, XSpace
 class AbstractLikelihood(eqx.Module):
     """A model of x given theta, in two steps so that work on x alone is done once.
 
-    `prepare` turns raw data into what the model sees of it; `log_likelihood` takes that.
+    `prepare` turns raw data into what the model sees of it; the density of either kind takes that.
     """
 
     @abc.abstractmethod
     def prepare(self, x: Float[Array, " dim_x"]) -> Float[Array, " data"]:
         """Return the standardised data w of one raw x."""
 
-    @abc.abstractmethod
-    def log_likelihood(self, theta: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, ""]:
-        """Return the log-density of w given theta, up to the constant that the class allows."""
-
 
 class TractableLikelihood(AbstractLikelihood):
     """A likelihood whose missing constant, if any, is the same for every theta."""
+
+    @abc.abstractmethod
+    def log_likelihood(self, theta: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, ""]:
+        """Return the log-density of w given theta, up to that constant."""
 
 
 class TiltedLikelihood(TractableLikelihood):

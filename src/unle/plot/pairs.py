@@ -8,9 +8,11 @@ from jaxtyping import Float
 
 from unle.errors import InputError
 from unle.plot.inputs import as_draws, as_names, plain_label, span
+from unle.plot.mosaic import mosaic
 from unle.plot.style import EXACT, LEARNED, TRUTH, style
 
-MOST = 12  # parameters; more panels cannot be read
+PANELS = 8  # parameters drawn panel by panel; more become one picture of many cells
+MOST = 40  # parameters
 POINTS = 2000  # per panel
 TAIL = 0.001  # of the draws may lie outside the axes, on either side
 BINS = 50
@@ -27,7 +29,7 @@ def pairs(
     """Show the marginals and the pairs of a posterior.
 
     Args:
-        draws: `Draws`, or an array (n, d), with d up to about ten.
+        draws: `Draws`, or an array (n, d), d up to 40; beyond eight, densities and correlations in one picture.
         names: of the parameters; those of `Draws` if not given.
         reference: draws to compare with, (m, d).
         truth: known parameter values, (d,), marked in every panel.
@@ -56,6 +58,9 @@ def pairs(
         sets.append((as_draws(reference, "reference", dim), EXACT, labels[1]))
     marks = None if truth is None else as_draws(np.atleast_2d(truth), "truth", dim)[0]
     limits = [_limits([values[:, i] for values, _, _ in sets], marks, i) for i in range(dim)]
+    if dim > PANELS:
+        other = sets[1][0] if len(sets) > 1 else None
+        return mosaic(draws, names, limits, reference=other, marks=marks, labels=labels)
     side = max(1.7 if dim <= 4 else 1.3 if dim <= 7 else 1.1, 3.0 / dim)
 
     with style():

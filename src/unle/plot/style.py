@@ -1,6 +1,7 @@
 """One look for all figures: colours that colour-blind readers can tell apart, thin lines, no clutter.
 
-The colours are Okabe and Ito's; the map of densities goes from white to dark blue, by lightness alone.
+The colours are Okabe and Ito's.  Densities go from clear to dark blue, by lightness alone: they look right on white
+paper and on a dark page.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ LEARNED = "#0072B2"  # blue: what was inferred
 EXACT = "#D55E00"  # vermilion: what it is compared with
 TRUTH = "#000000"  # black: known values
 THIRD = "#009E73"  # green, for a third curve
+FAINT = "#999999"  # grey: reference lines and bands
 DENSITY = "Blues"
 
 _SETTINGS = {
@@ -38,3 +40,11 @@ def style() -> Iterator[None]:
 
     with matplotlib.rc_context(_SETTINGS):  # pyright: ignore[reportArgumentType]  # the stubs want literal keys
         yield
+
+
+def clear_to(colour: str):
+    """Return a colour map from transparent to a colour."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    red, green, blue = to_rgb(colour)
+    return LinearSegmentedColormap.from_list("clear", [(red, green, blue, 0.0), (red, green, blue, 1.0)])

@@ -2,7 +2,8 @@ r"""The posterior: prior times likelihood, for any observation.
 
     log p(theta | x_o) = log p(theta) + sum_rows log q(x_row | theta) + const
 
-The likelihood is fitted once; a new observation only changes an argument of compiled functions.
+The likelihood is fitted once; a new observation only changes an argument of compiled functions.  Its kind decides how
+draws are made: plain samplers for a tractable likelihood, the exchange algorithm for a doubly intractable one.
 """
 
 import operator
@@ -20,14 +21,18 @@ from jax.scipy.optimize import minimize
 from jaxtyping import Array, Float, Key
 
 from unle.errors import InputError, UnleWarning
-from unle.models import TractableLikelihood
+from unle.models import AbstractLikelihood, DoublyIntractableLikelihood, Normalised, TractableLikelihood
+from unle.posterior.doubly_intractable import AbstractDoublyIntractableStrategy, DoublyIntractableTarget, Exchange
 from unle.posterior.draws import Draws
 from unle.posterior.strategies import AbstractStrategy, Sampled, TemperedSmc
+from unle.samplers import Family
 from unle.space import Prior
 from unle.store.modules import load_module, save_module
 
 SIDE_BY_SIDE = 32  # observations sampled at once on an accelerator
 MAP_STARTS = 16  # best draws from which the search for the mode begins
+
+Strategy = AbstractStrategy | AbstractDoublyIntractableStrategy
 
 
 class Posterior(eqx.Module):
@@ -35,15 +40,19 @@ class Posterior(eqx.Module):
 
     Args:
         prior: the prior of theta.
-        likelihood: a likelihood known up to a constant that does not depend on theta.
-        strategy: how to draw; tempered SMC by default.
+        likelihood: of either kind: `TractableLikelihood` or `DoublyIntractableLikelihood`.
+        strategy: how to draw; by default `TemperedSmc()` for the first kind and `Exchange()` for the second.
     """
 
     prior: Prior
-    likelihood: TractableLikelihood
-    strategy: AbstractStrategy = TemperedSmc()
+    likelihood: AbstractLikelihood
+    strategy: Strategy | None = None
 
-    def sample(self, x_o: Any, n: int = 10_000, *, seed: int = 0, strategy: AbstractStrategy | None = None) -> Draws:
+    def __check_init__(self):
+        if self.strategy is not None:
+            _check_kinds(self.likelihood, self.strategy)
+
+    def sample(self, x_o: Any, n: int = 10_000, *, seed: int = 0, strategy: Strategy | None = None) -> Draws:
         """Draw from the posterior given one observation.
 
         Args:
@@ -63,7 +72,7 @@ class Posterior(eqx.Module):
         n: int = 10_000,
         *,
         seed: int = 0,
-        strategy: AbstractStrategy | None = None,
+        strategy: Strategy | None = None,
     ) -> list[Draws]:
         """Draw from the posteriors of many observations in one compiled call.
 
@@ -75,7 +84,8 @@ class Posterior(eqx.Module):
         """
         if n < 1:
             raise InputError(f"expected a positive number of draws; got {n}; try n=10_000.")
-        strategy = self.strategy if strategy is None else strategy
+        strategy = next(one for one in (strategy, self.strategy, _default_strategy(self.likelihood)) if one is not None)
+        _check_kinds(self.likelihood, strategy)
         rows = [self._checked(x_o) for x_o in observations]
         if len({len(row) for row in rows}) > 1:
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
@@ -91,13 +101,14 @@ class Posterior(eqx.Module):
 
     def log_prob(self, theta: Any, x_o: Any) -> Float[Array, "*n"]:
         """Return the unnormalised log posterior at theta, shape (d,) or (n, d); -inf outside the prior's support."""
+        likelihood = self._tractable("log_prob")
         theta = jnp.asarray(theta, jnp.float32)
         if theta.ndim not in (1, 2) or theta.shape[-1] != self.prior.dim:
             raise InputError(
                 f"expected theta of shape ({self.prior.dim},) or (n, {self.prior.dim}); got {theta.shape}."
             )
         rows = jnp.asarray(self._checked(x_o), jnp.float32)
-        values = _log_prob(self.prior, self.likelihood, jnp.atleast_2d(theta), rows)
+        values = _log_prob(self.prior, likelihood, jnp.atleast_2d(theta), rows)
         return values.reshape(theta.shape[:-1])
 
     def map(self, x_o: Any, *, seed: int = 0) -> Float[np.ndarray, " dim"]:
@@ -105,11 +116,12 @@ class Posterior(eqx.Module):
 
         The search starts at the best of a thousand posterior draws and climbs by BFGS.
         """
+        likelihood = self._tractable("map")
         draws = np.asarray(self.sample(x_o, 1000, seed=seed), np.float32)
         heights = np.asarray(self.log_prob(draws, x_o))
         starts = jnp.asarray(draws[np.argsort(-heights)[:MAP_STARTS]])
         rows = jnp.asarray(self._checked(x_o, warn=False), jnp.float32)
-        theta, height = _climb(self.prior, self.likelihood, starts, rows)
+        theta, height = _climb(self.prior, likelihood, starts, rows)
         best = int(np.argmax(np.asarray(height)))
         return np.asarray(theta[best]) if height[best] >= heights.max() else draws[int(np.argmax(heights))]
 
@@ -124,6 +136,14 @@ class Posterior(eqx.Module):
         if not isinstance(loaded, cls):
             raise InputError(f"expected a saved posterior at {path}; got a {type(loaded).__name__}.")
         return loaded
+
+    def _tractable(self, asked: str) -> TractableLikelihood:
+        if not isinstance(self.likelihood, TractableLikelihood):
+            raise InputError(
+                f"expected a likelihood with a known normaliser for `{asked}`; got a doubly intractable "
+                f"{type(self.likelihood).__name__}; try Normalised(likelihood, log_normaliser) with a fitted one."
+            )
+        return self.likelihood
 
     def _checked(self, x_o: Any, *, warn: bool = True) -> Float[np.ndarray, "rows dim_x"]:
         """Return x_o as rows, with a clear error or warning where it cannot be or may not be meant."""
@@ -150,31 +170,78 @@ class Posterior(eqx.Module):
         return rows
 
 
+def _default_strategy(likelihood: AbstractLikelihood) -> Strategy:
+    return Exchange() if isinstance(likelihood, DoublyIntractableLikelihood) else TemperedSmc()
+
+
+def _check_kinds(likelihood: AbstractLikelihood, strategy: Strategy) -> None:
+    """Refuse a sampler that would ignore Z(theta), and one that needs the parts of a Z(theta) that is not there."""
+    name = type(likelihood).__name__
+    if isinstance(strategy, AbstractStrategy) and not isinstance(likelihood, TractableLikelihood):
+        raise InputError(
+            f"expected a strategy for doubly intractable likelihoods such as {name}; got {type(strategy).__name__}, "
+            "which would ignore Z(theta); try Exchange(), or Normalised(likelihood, log_normaliser) with a fitted one."
+        )
+    takes = isinstance(likelihood, DoublyIntractableLikelihood | Normalised)
+    if isinstance(strategy, AbstractDoublyIntractableStrategy) and not takes:
+        raise InputError(
+            f"expected a doubly intractable likelihood for {type(strategy).__name__}; got {name}, which needs no "
+            "auxiliary data; try TemperedSmc()."
+        )
+
+
 def _log_likelihood(likelihood: TractableLikelihood, theta, prepared) -> Float[Array, ""]:
     return jnp.sum(jax.vmap(lambda w: likelihood.log_likelihood(theta, w))(prepared))
+
+
+def _target(prior: Prior, likelihood: AbstractLikelihood, prepared) -> DoublyIntractableTarget:
+    """Return what the exchange algorithm needs; a learned log Z becomes the surrogate's."""
+    log_z = None
+    if isinstance(likelihood, Normalised):
+        normalised, likelihood = likelihood, likelihood.likelihood
+        log_z = lambda u: normalised.log_z(prior.constrain(u))  # noqa: E731
+    assert isinstance(likelihood, DoublyIntractableLikelihood)  # `_check_kinds` has seen to it
+    unnormalised = likelihood.log_unnormalised
+    return DoublyIntractableTarget(
+        prior.log_density_unconstrained,
+        lambda u: jnp.sum(jax.vmap(lambda w: unnormalised(prior.constrain(u), w))(prepared)),
+        lambda u: likelihood.standardise(prior.constrain(u)),
+        Family(likelihood.log_tilt, likelihood.log_reference, likelihood.draws),
+        prepared.shape[0],
+        log_z,
+    )
 
 
 @eqx.filter_jit
 def _sample(
     prior: Prior,
-    likelihood: TractableLikelihood,
-    strategy: AbstractStrategy,
+    likelihood: AbstractLikelihood,
+    strategy: Strategy,
     keys: Key[Array, " observation"],
     rows: Float[Array, "observation rows dim_x"],
     n: int,
 ) -> Sampled:
+    def prior_draws(key):
+        keys = jr.split(key, strategy.prior_draws_needed(n))
+        return jax.vmap(lambda k: prior.unconstrain(prior.draw(k)))(keys)
+
     def one(key, rows):
         key_prior, key_run = jr.split(key)
         prepared = jax.vmap(likelihood.prepare)(rows)
-        keys = jr.split(key_prior, strategy.prior_draws_needed(n))
-        starts = jax.vmap(lambda k: prior.unconstrain(prior.draw(k)))(keys)
-        sampled = strategy(
-            key_run,
-            starts,
-            prior.log_density_unconstrained,
-            lambda u: _log_likelihood(likelihood, prior.constrain(u), prepared),
-            n,
-        )
+        if isinstance(strategy, AbstractDoublyIntractableStrategy):
+            given = strategy.starts
+            positions = prior_draws(key_prior) if given is None else jax.vmap(prior.unconstrain)(given)
+            sampled = strategy(key_run, positions, _target(prior, likelihood, prepared), n)
+        else:
+            tractable = likelihood
+            assert isinstance(tractable, TractableLikelihood)  # `_check_kinds` has seen to it
+            sampled = strategy(
+                key_run,
+                prior_draws(key_prior),
+                prior.log_density_unconstrained,
+                lambda u: _log_likelihood(tractable, prior.constrain(u), prepared),
+                n,
+            )
         return sampled._replace(draws=jax.vmap(jax.vmap(prior.constrain))(sampled.draws))
 
     # A CPU gains nothing from running observations side by side, and would wait for the slowest.
@@ -228,4 +295,6 @@ def _as_draws(names: tuple[str, ...], rows: np.ndarray, seed: int, sampled: Samp
         values = np.asarray(sampled.log_evidence, float)
         info["log_evidence_by_chain"] = values.tolist()
         evidence = float(np.logaddexp.reduce(values) - np.log(len(values)))
+    if sampled.inner is not None:
+        info |= {f"inner_{name}": float(value) for name, value in sampled.inner._asdict().items()}
     return Draws(np.asarray(sampled.draws), names, rows, seed, evidence, info)

@@ -18,6 +18,7 @@ from unle.errors import InputError
 from unle.samplers import (
     AbstractKernel,
     ChainRun,
+    InnerHealth,
     Nuts,
     SharedStepSize,
     Sweep,
@@ -37,12 +38,14 @@ class Sampled(NamedTuple):
         acceptance: mean acceptance probability of the last moves.
         log_evidence: log of the integral of prior times likelihood, one estimate per chain; NaN if unknown.
         path: the tempering path of each chain, or None.
+        inner: how the auxiliary draws of an exchange run did, or None.
     """
 
     draws: Float[Array, "chain draw dim"]
     acceptance: Float[Array, ""]
     log_evidence: Float[Array, " chain"]
     path: TemperedPath | None
+    inner: InnerHealth | None = None
 
 
 class AbstractStrategy(eqx.Module):
@@ -80,15 +83,15 @@ class TemperedSmc(AbstractStrategy):
 
     Args:
         islands: independent runs.
-        particles: particles over all islands together, at least (a quarter of the draws asked for, if more).
-        sweep: moves at each temperature and between kept draws.
+        particles: particles over all islands together, at least (an eighth of the draws asked for, if more).
+        sweep: moves at each temperature and between kept draws; None takes those that suit the dimension.
         ess_target: effective sample size, as a share, to which each temperature comes down.
         settle: sweeps at the posterior before the first draw is kept.
     """
 
     islands: int = eqx.field(static=True, default=4)
     particles: int = eqx.field(static=True, default=2000)
-    sweep: Sweep = Sweep()
+    sweep: Sweep | None = None
     ess_target: float = eqx.field(static=True, default=0.6)
     settle: int = eqx.field(static=True, default=2)
 
@@ -104,11 +107,12 @@ class TemperedSmc(AbstractStrategy):
         return self.islands * self._per_island(n)
 
     def _per_island(self, n: int) -> int:
-        return -(-max(self.particles, n // 4) // self.islands)
+        return -(-max(self.particles, n // 8) // self.islands)
 
     def __call__(self, key, prior_draws, log_prior, log_likelihood, n):
         """Run the islands side by side."""
         per_island = self._per_island(n)
+        sweep = Sweep.for_dimension(prior_draws.shape[1]) if self.sweep is None else self.sweep
         keep = -(-n // (self.islands * per_island))
 
         def one_island(key, start):
@@ -117,7 +121,7 @@ class TemperedSmc(AbstractStrategy):
                 start,
                 log_prior,
                 log_likelihood,
-                sweep=self.sweep,
+                sweep=sweep,
                 ess_target=self.ess_target,
                 settle=self.settle,
                 keep=keep,

@@ -5,6 +5,8 @@ Everything here sees log-densities as plain functions of one point, and knows no
 
 from unle.samplers.bridge import BridgeInfo, bridge
 from unle.samplers.chains import ChainRun, run_chains
+from unle.samplers.exchange import ExchangeRun, ExchangeSteps, InnerHealth, exchange
+from unle.samplers.inner import AbstractInner, Family, InnerDraw, RejectionInner, TemperedInner
 from unle.samplers.kernels import AbstractKernel, Hmc, KernelInfo, Mala, Nuts, RandomWalk
 from unle.samplers.particles import (
     Particles,
@@ -14,6 +16,7 @@ from unle.samplers.particles import (
     systematic_indices,
     systematic_resample,
 )
+from unle.samplers.proposals import AbstractProposal, Langevin, SurrogateWalks, Walk
 from unle.samplers.refresh import refresh
 from unle.samplers.step_size import AbstractStepSize, PerChainStepSize, SharedStepSize, StepSizeState
 from unle.samplers.sweep import Sweep, TemperedParticles
@@ -21,26 +24,39 @@ from unle.samplers.tempered import TemperedPath, TemperedRun, tempered_smc
 from unle.samplers.whitening import Whitening, fit_whitening
 
 __all__ = [
+    "AbstractInner",
     "AbstractKernel",
+    "AbstractProposal",
     "AbstractStepSize",
     "BridgeInfo",
     "ChainRun",
+    "ExchangeRun",
+    "ExchangeSteps",
+    "Family",
     "Hmc",
+    "InnerDraw",
+    "InnerHealth",
     "KernelInfo",
+    "Langevin",
     "Mala",
     "Nuts",
     "Particles",
     "PerChainStepSize",
     "RandomWalk",
+    "RejectionInner",
     "SharedStepSize",
     "StepSizeState",
+    "SurrogateWalks",
     "Sweep",
+    "TemperedInner",
     "TemperedParticles",
     "TemperedPath",
     "TemperedRun",
+    "Walk",
     "Whitening",
     "bridge",
     "ess",
+    "exchange",
     "fit_whitening",
     "log_mean_exp",
     "normalise",

@@ -3,11 +3,15 @@
 from unle.train.base_training import AbstractBaseTraining, FixedBase
 from unle.train.gaussian import GaussianTraining, fit_gaussians
 from unle.train.joint import JointSpace
+from unle.train.log_normaliser import LogNormaliserFit, LogNormaliserTraining, fit_log_normaliser
+from unle.train.log_z import LogZEstimates, estimate_log_z
+from unle.train.online_log_z import OnlineState, OnlineTraining, online_start, online_update
 from unle.train.paired import PairedChains, PairedSmc
 from unle.train.particles import AbstractParticles, BaseParticles, Batch, PersistentChains, WarmSmc
-from unle.train.splits import Splits, make_splits
+from unle.train.splits import Splits, make_splits, pad
 from unle.train.tilted import TiltedFit, TiltedTraining, fit_tilted
 from unle.train.validation import Validation, validate
+from unle.train.validity import ValidityFit, ValidityTraining, fit_validity
 
 __all__ = [
     "AbstractBaseTraining",
@@ -19,14 +23,27 @@ __all__ = [
     "JointSpace",
     "PairedChains",
     "PairedSmc",
+    "LogNormaliserFit",
+    "LogNormaliserTraining",
+    "LogZEstimates",
+    "OnlineState",
+    "OnlineTraining",
     "PersistentChains",
     "Splits",
     "TiltedFit",
     "TiltedTraining",
     "Validation",
+    "ValidityFit",
+    "ValidityTraining",
     "WarmSmc",
+    "estimate_log_z",
     "fit_gaussians",
+    "fit_log_normaliser",
     "fit_tilted",
+    "fit_validity",
     "make_splits",
+    "pad",
+    "online_start",
+    "online_update",
     "validate",
 ]

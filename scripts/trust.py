@@ -1,0 +1,241 @@
+"""Can the checks be trusted?  Each on a model made right and on models made wrong, over many seeds.
+
+    python scripts/trust.py --seeds 100
+
+Posteriors are exact by construction (a normal mean with a normal prior, or two modes by a sign that the data do not
+show), so that nothing is fitted and a wrong model is wrong in one known way.  The table says how often each check
+called the right model good and each wrong one bad, or at least not good.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from unle.diagnose import (
+    Calibration,
+    Check,
+    cloud,
+    coverage,
+    grid_agreement,
+    local_c2st,
+    member_agreement,
+    predictive,
+    sampler_health,
+    sbc,
+    tarp,
+    training_health,
+)
+from unle.diagnose.short_run import compare_ends
+from unle.posterior import Draws
+
+NOISE = 0.5  # of the data; the prior is standard normal in both parameters
+POSTERIORS, DRAWS = 300, 500
+VARIANCE = 1 / (1 + 1 / NOISE**2)
+SHRINK = VARIANCE / NOISE**2  # posterior mean = SHRINK x
+
+
+def posterior(x: np.ndarray, kind: str) -> tuple[np.ndarray, float]:
+    """Return mean and sd that a model of this kind claims."""
+    sd = np.sqrt(VARIANCE)
+    scale = {"too narrow": 0.6, "too wide": 1.6}.get(kind, 1.0)
+    return SHRINK * x + (sd if kind == "shifted" else 0.0), scale * sd
+
+
+def claimed(x: np.ndarray, kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw n times from the claimed posterior of every row of x."""
+    mean, sd = posterior(x, kind)
+    draws = mean[:, None] + sd * rng.normal(size=(len(x), n, x.shape[1]))
+    if kind.startswith("two modes"):  # theta_1 is known up to its sign
+        draws[..., 0] = np.abs(draws[..., 0]) * rng.choice([-1, 1], size=draws.shape[:2])
+    if kind == "a mode lost":
+        draws[..., 0] = np.abs(draws[..., 0])
+    return draws
+
+
+def log_density(theta: np.ndarray, x: np.ndarray, kind: str) -> np.ndarray:
+    """Return the claimed log-density; the folded one for two modes."""
+    mean, sd = posterior(x, kind)
+    first = -0.5 * ((theta - mean) / sd) ** 2
+    if kind in ("two modes", "a mode lost"):
+        mirrored = -0.5 * ((theta + mean) / sd) ** 2
+        first[..., 0] = np.logaddexp(first[..., 0], mirrored[..., 0])
+    if kind == "a mode lost":
+        first[..., 0] = np.where(theta[..., 0] > 0, first[..., 0], -1e3 + 0 * theta[..., 0])
+    return first.sum(axis=-1)
+
+
+def calibration(seed: int, kind: str) -> Calibration:
+    """Return posteriors with known truths."""
+    rng = np.random.default_rng([seed, 1])
+    theta = rng.normal(size=(POSTERIORS, 2))
+    x = theta + NOISE * rng.normal(size=theta.shape)
+    if kind in ("two modes", "a mode lost"):
+        theta[:, 0] *= rng.choice([-1, 1], POSTERIORS)
+    draws = claimed(x, kind, DRAWS, rng)
+    heights, height = log_density(draws, x[:, None], kind), log_density(theta, x, kind)
+    return Calibration.of_draws(theta, x, draws, heights=heights, true_height=height, seed=seed)
+
+
+def local(seed: int, kind: str) -> Check:
+    """Run the local test at one observation."""
+    x_o = np.array([0.8, -0.5])
+    draws = claimed(x_o[None], kind, 1000, np.random.default_rng([seed, 2]))[0]
+    return local_c2st(calibration(seed, kind), draws, x_o, seed=seed)
+
+
+def replicated(seed: int, kind: str) -> Check:
+    """Simulate at draws of the posterior and compare with the observation."""
+    rng = np.random.default_rng([seed, 3])
+    theta = rng.normal(size=4)
+    x_o = theta + NOISE * rng.normal(size=4)
+    if kind == "x_o outside":
+        x_o[0] = 5.0 + 0.5 * rng.normal()
+        draws = claimed(x_o[None], "right", 500, rng)[0]
+        draws[:, 0] = np.clip(draws[:, 0], -1.5, 1.5)  # a prior with walls, which cannot explain it
+    else:
+        draws = claimed(x_o[None], "right", 500, rng)[0]
+        draws += 5 * np.sqrt(VARIANCE) * (kind == "shifted far")
+    return predictive((draws + NOISE * rng.normal(size=draws.shape))[:, None], x_o)
+
+
+def inside(seed: int, kind: str) -> Check:
+    """Place the observation in the cloud, or outside it."""
+    rng = np.random.default_rng([seed, 4])
+    factor = np.linalg.cholesky(0.8 * np.ones((4, 4)) + 0.2 * np.eye(4))
+    x, x_o = rng.normal(size=(1000, 4)) @ factor.T, rng.normal(size=4) @ factor.T
+    if kind == "x_o outside":
+        x_o = np.array([6.0, 6.0, 6.0, 6.0])
+    if kind == "off the correlation":
+        x_o = np.array([2.0, -2.0, 2.0, -2.0])
+    return cloud(x, x_o)
+
+
+def sampled(seed: int, kind: str) -> Check:
+    """Make four chains that agree, or are stuck."""
+    rng = np.random.default_rng([seed, 5])
+    values = rng.normal(size=(4, 1000, 2))
+    if kind == "chains stuck":
+        values = 0.3 * values + 3 * rng.normal(size=(4, 1, 2))
+    if kind == "a mode lost":  # by one chain of four
+        values[..., 0] = np.abs(values[..., 0]) + 2
+        values[1:, :, 0] *= rng.choice([-1, 1], size=(3, 1000))
+    if kind == "few effective draws":
+        for t in range(1, 1000):
+            values[:, t] = 0.99 * values[:, t - 1] + np.sqrt(1 - 0.99**2) * values[:, t]
+    return sampler_health(Draws(values, ("a", "b"), np.zeros((1, 2)), seed, info={"acceptance": 0.4}))
+
+
+def trained(seed: int, kind: str) -> Check:
+    """Write the records of a training."""
+    rng = np.random.default_rng([seed, 6])
+    chunks = np.arange(20)
+    gain, gap = 1 - np.exp(-chunks / 4) + 0.02 * rng.normal(size=20), 0.05 * rng.normal(size=20)
+    recoveries, outcome, share = 0 * chunks, "CONVERGED", 0.8
+    if kind == "particles left behind":
+        gap = gap + np.linspace(0, 8, 20)
+    if kind == "diverged at times":
+        recoveries, outcome = np.minimum(chunks, 12), "RECOVERED"
+    if kind == "stopped too early":
+        gain, outcome = 0.3 * chunks + 0.02 * rng.normal(size=20), "BUDGET_SPENT"
+    if kind == "weights collapsed":
+        share = 0.001
+    records = [
+        {"stage": "training", "sees_theta": True, "chunk": int(i), "gain": gain[i], "gap": gap[i], "ess": share}
+        | {"recoveries": int(recoveries[i])}
+        for i in chunks
+    ]
+    return training_health([*records, {"stage": "fitted", "energy": "full", "outcome": outcome, "gain": gain[-1]}])
+
+
+def drifted(seed: int, kind: str) -> Check:
+    """Compare ends of chains with data."""
+    rng = np.random.default_rng([seed, 7])
+    starts, others, ends = rng.normal(size=(3, 300, 4))
+    if kind == "chains drift":
+        ends = 1.5 * ends + 0.4
+    if kind == "chains stuck":
+        ends = starts + 1e-3 * ends
+    return compare_ends(starts, ends, others, steps=400, seed=seed)
+
+
+def on_grid(seed: int, kind: str) -> Check:
+    """Compare draws with a density of two modes."""
+    rng = np.random.default_rng([seed, 8])
+    axis = np.linspace(-4, 4, 201)
+    a, b = np.meshgrid(axis, axis, indexing="ij")
+    density = np.exp(-0.5 * ((a - 2) ** 2 + b**2) / 0.16) + np.exp(-0.5 * ((a + 2) ** 2 + b**2) / 0.16)
+    side = np.where(rng.random(2000) < {"a mode lost": 1.0, "a mode too heavy": 0.75}.get(kind, 0.5), 2.0, -2.0)
+    scale = {"too narrow": 0.28, "too wide": 0.56}.get(kind, 0.4)
+    draws = np.stack([side, np.zeros(2000)], axis=1) + scale * rng.normal(size=(2000, 2))
+    return grid_agreement([axis, axis], density / (density.sum() * 0.04**2), draws, ess=2000, seed=seed)
+
+
+def ensemble(seed: int, kind: str) -> Check:
+    """Compare five members, of which some may disagree."""
+    rng = np.random.default_rng([seed, 9])
+    centres = 0.2 * rng.normal(size=5) + (3.0 * np.arange(5) if kind == "members disagree" else 0.0)
+    draws = rng.choice(centres, 2000) + rng.normal(size=2000)
+    return member_agreement(-0.5 * (draws[:, None] - centres) ** 2, draws[:, None], ("theta",))
+
+
+def calibrated(check: Callable) -> Callable[[int, str], Check]:
+    """Return the calibration check as a function of seed and kind."""
+    return lambda seed, kind: check(calibration(seed, kind))
+
+
+# check -> (how it is made, right models, wrong models)
+CASES: dict[str, tuple[Callable[[int, str], Check], tuple[str, ...], tuple[str, ...]]] = {
+    "sbc": (calibrated(sbc), ("right", "two modes"), ("too narrow", "too wide", "shifted", "a mode lost")),
+    "coverage": (calibrated(coverage), ("right", "two modes"), ("too narrow", "too wide", "shifted", "a mode lost")),
+    "tarp": (calibrated(tarp), ("right", "two modes"), ("too narrow", "too wide", "shifted", "a mode lost")),
+    "local_c2st": (local, ("right",), ("too narrow", "too wide", "shifted")),
+    "predictive": (replicated, ("right",), ("shifted far", "x_o outside")),
+    "cloud": (inside, ("right",), ("x_o outside", "off the correlation")),
+    "sampler": (sampled, ("right",), ("chains stuck", "a mode lost", "few effective draws")),
+    "training": (
+        trained,
+        ("right",),
+        ("particles left behind", "diverged at times", "stopped too early", "weights collapsed"),
+    ),
+    "short_run": (drifted, ("right",), ("chains drift", "chains stuck")),
+    "grid": (on_grid, ("right",), ("a mode lost", "a mode too heavy", "too narrow", "too wide")),
+    "members": (ensemble, ("right",), ("members disagree",)),
+}
+
+
+def tally(name: str, seeds: int) -> list[tuple[str, str, dict[str, int], float]]:
+    """Return (kind, what it is, verdicts, seconds per check) of every model of one check."""
+    make, right, wrong = CASES[name]
+    rows = []
+    for kind in (*right, *wrong):
+        start = time.perf_counter()
+        verdicts = [make(seed, kind).verdict for seed in range(seeds)]
+        counts = {word: verdicts.count(word) for word in ("good", "doubtful", "bad")}
+        rows.append((kind, "right" if kind in right else "wrong", counts, (time.perf_counter() - start) / seeds))
+    return rows
+
+
+def told_apart(kind: str, counts: dict[str, int]) -> int:
+    """Return in how many seeds a right model was called good, or a wrong one not good."""
+    return counts["good"] if kind == "right" else counts["doubtful"] + counts["bad"]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--only", nargs="*", choices=list(CASES))
+    arguments = parser.parse_args()
+    print("| check | model | is | good | doubtful | bad | told apart | seconds each |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in arguments.only or CASES:
+        for kind, truth, counts, seconds in tally(name, arguments.seeds):
+            told = told_apart(truth, counts)
+            cells = [name, kind, truth, *map(str, counts.values()), f"{told}/{arguments.seeds}", f"{seconds:.2f}"]
+            print("| " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

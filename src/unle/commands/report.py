@@ -1,0 +1,64 @@
+"""`unle report`: one page that tells the story of a run."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unle.commands.console import plain_ending, say
+
+EXAMPLE = "Example:  unle report runs/two_moons"
+
+
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, made by `unle run`.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write.  [default: DIR/report.html]", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The Python file of the run, for its simulator; built-in tasks need none.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Make the checks again, even if they are there.")] = False,  # noqa: FBT002
+) -> None:
+    """Write one HTML page: the question, the answer, can I believe it, how it was made.
+
+    The page needs no network and no other file. It takes the findings of `unle check`, and makes the checks itself if
+    there are none, or if the run has changed since.
+    """
+    with plain_ending():
+        from unle.commands.evidence import gather, model_of, require_fit
+        from unle.report import write_report
+
+        run = require_fit(directory)
+        evidence = gather(run, model=model_of(run, model))
+        findings = _findings(run, evidence, fresh=fresh)
+        path = write_report(run, evidence.posterior, evidence.draws, findings, out)
+        typer.echo(f"{path}  ({path.stat().st_size / 1e6:.1f} MB, verdict: {findings.verdict})")
+
+
+def report_after(run: Any, model: Any) -> None:
+    """Check a run that has just ended and write its report; a failure is a sentence and never costs the run."""
+    from unle.commands.evidence import gather
+    from unle.report import write_report
+
+    try:
+        evidence = gather(run, model=model)
+        findings = _findings(run, evidence, fresh=False)
+        path = write_report(run, evidence.posterior, evidence.draws, findings)
+        say(f"report: {path} (verdict: {findings.verdict})")
+    except Exception as error:  # noqa: BLE001
+        say(f"warning: the report could not be made ({type(error).__name__}: {' '.join(str(error).split())[:200]}).")
+
+
+def _findings(run: Any, evidence: Any, *, fresh: bool) -> Any:
+    """Return the findings of the directory if they are newer than its draws and its fit, else make them."""
+    from unle.diagnose import Findings, run_checks
+
+    kept = run.path / "checks.json"
+    sources = [path for path in (run.draws, *run.path.glob("rounds/*/likelihood.json")) if path.exists()]
+    current = kept.exists() and all(kept.stat().st_mtime >= path.stat().st_mtime for path in sources)
+    if current and not fresh:
+        return Findings.load(run.path / "checks")
+    findings = run_checks(evidence)
+    findings.save(run.path / "checks")
+    return findings

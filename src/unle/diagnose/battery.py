@@ -1,0 +1,210 @@
+"""All checks that apply to a run, one after the other.
+
+To add a check: write it in a file of its own as a function that returns a `Check`, and give it an entry in `CHECKS`
+that takes what it needs from the `Evidence`.  Where that is not to be had, `Evidence` raises `NotApplicable`, and the
+check is listed as skipped, with the reason.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unle.diagnose.cloud import TITLE as CLOUD
+from unle.diagnose.cloud import cloud
+from unle.diagnose.coverage import TITLE as COVERAGE
+from unle.diagnose.coverage import coverage
+from unle.diagnose.evidence import Evidence
+from unle.diagnose.grid import TITLE as GRID
+from unle.diagnose.grid import density_grid, grid_agreement
+from unle.diagnose.local_c2st import TITLE as LOCAL
+from unle.diagnose.local_c2st import local_c2st
+from unle.diagnose.members import TITLE as MEMBERS
+from unle.diagnose.members import member_agreement
+from unle.diagnose.normaliser import TITLE as NORMALISER
+from unle.diagnose.normaliser import normaliser
+from unle.diagnose.predictive import TITLE as PREDICTIVE
+from unle.diagnose.predictive import predictive
+from unle.diagnose.record import Check, NotApplicable, Skipped, Verdict, worst
+from unle.diagnose.sampler_health import TITLE as SAMPLER
+from unle.diagnose.sampler_health import sampler_health
+from unle.diagnose.sbc import TITLE as SBC
+from unle.diagnose.sbc import sbc
+from unle.diagnose.short_run import TITLE as SHORT_RUN
+from unle.diagnose.short_run import short_run
+from unle.diagnose.tarp import TITLE as TARP
+from unle.diagnose.tarp import tarp
+from unle.diagnose.training_health import TITLE as TRAINING
+from unle.diagnose.training_health import training_health
+from unle.diagnose.z_uniformity import z_uniformity
+from unle.errors import InputError, StoreError
+from unle.models import Ensemble, TractableLikelihood
+from unle.progress import progress
+from unle.store.json_files import plain, read_json, write_json
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A check in the list: its name, its title, and how it is made from the evidence."""
+
+    name: str
+    title: str
+    make: Callable[[Evidence], Check]
+
+
+def _cloud(evidence: Evidence) -> Check:
+    return cloud(*evidence.standardised)
+
+
+def _normaliser(evidence: Evidence) -> Check:
+    if not isinstance(evidence.posterior.likelihood, Ensemble):
+        raise NotApplicable("the likelihood is not a tilted model.")
+    return normaliser(z_uniformity(evidence.posterior, evidence.at_x_o, seed=evidence.seed))
+
+
+def _grid(evidence: Evidence) -> Check:
+    draws = evidence.at_x_o
+    if not isinstance(evidence.posterior.likelihood, TractableLikelihood):
+        raise NotApplicable("the likelihood has no density to compare with.")
+    if len(draws.names) > 2:
+        raise NotApplicable("a grid serves one or two parameters only.")
+    axes, density = density_grid(evidence.posterior, draws)
+    table = draws.summary()
+    ess = float(np.nan_to_num(np.asarray(table["ess_bulk"], dtype=float)).min())
+    return grid_agreement(axes, density, np.asarray(draws), ess=ess, seed=evidence.seed)
+
+
+def _members(evidence: Evidence) -> Check:
+    return member_agreement(*evidence.member_logs, names=evidence.at_x_o.names)
+
+
+def _short_run(evidence: Evidence) -> Check:
+    return short_run(evidence.posterior, evidence.theta, evidence.x, seed=evidence.seed)
+
+
+def _predictive(evidence: Evidence) -> Check:
+    return predictive(evidence.replicas, evidence.at_x_o.x_o)
+
+
+def _local(evidence: Evidence) -> Check:
+    draws = evidence.at_x_o
+    if len(draws.x_o) > 1:
+        raise NotApplicable("the observation has several rows; the calibration pairs have one.")
+    return local_c2st(evidence.calibration, np.asarray(draws), draws.x_o[0], seed=evidence.seed)
+
+
+# From cheap to dear.
+CHECKS: tuple[Entry, ...] = (
+    Entry("cloud", CLOUD, _cloud),
+    Entry("training", TRAINING, lambda evidence: training_health(evidence.metrics)),
+    Entry("sampler", SAMPLER, lambda evidence: sampler_health(evidence.at_x_o)),
+    Entry("grid", GRID, _grid),
+    Entry("members", MEMBERS, _members),
+    Entry("normaliser", NORMALISER, _normaliser),
+    Entry("predictive", PREDICTIVE, _predictive),
+    Entry("short_run", SHORT_RUN, _short_run),
+    Entry("sbc", SBC, lambda evidence: sbc(evidence.calibration)),
+    Entry("coverage", COVERAGE, lambda evidence: coverage(evidence.calibration)),
+    Entry("tarp", TARP, lambda evidence: tarp(evidence.calibration, seed=evidence.seed)),
+    Entry("local_c2st", LOCAL, _local),
+)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What all checks of a run found.
+
+    Attributes:
+        checks: those that were made.
+        skipped: those that were not, and why.
+        made: when, in ISO format.
+        seconds: how long it took.
+        notes: what was special about the evidence.
+    """
+
+    checks: tuple[Check, ...]
+    skipped: tuple[Skipped, ...]
+    made: str
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of all."""
+        return worst([check.verdict for check in self.checks])
+
+    def plain(self) -> dict[str, Any]:
+        """Return everything but the arrays, as JSON has it."""
+        return {
+            "verdict": self.verdict,
+            "made": self.made,
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+            "checks": [check.plain() for check in self.checks],
+            "skipped": [one.plain() for one in self.skipped],
+        }
+
+    def save(self, path: Path) -> None:
+        """Write `path`.json and the arrays to `path`.npz."""
+        arrays = {f"{check.name}/{name}": np.asarray(a) for check in self.checks for name, a in check.arrays.items()}
+        np.savez_compressed(path.with_suffix(".npz"), allow_pickle=False, **arrays)
+        write_json(path.with_suffix(".json"), plain(self.plain()))
+
+    @classmethod
+    def load(cls, path: Path) -> "Findings":
+        """Read what `save` wrote."""
+        content = read_json(path.with_suffix(".json"))
+        try:
+            with np.load(path.with_suffix(".npz"), allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            checks = tuple(_check(record, arrays) for record in content["checks"])
+            skipped = tuple(Skipped(**record) for record in content["skipped"])
+            return cls(checks, skipped, content["made"], content["seconds"], tuple(content["notes"]))
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{path}.json is damaged or of another version: {error}; run `unle check` again."
+            ) from None
+
+
+def _check(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Check:
+    own = {key.split("/", 1)[1]: value for key, value in arrays.items() if key.startswith(record["name"] + "/")}
+    numbers = {name: float(value) for name, value in record["numbers"].items()}
+    rest = {name: record[name] for name in ("name", "title", "question", "verdict", "advice")}
+    return Check(**rest, numbers=numbers, arrays=own, labels=tuple(record["labels"]))
+
+
+def run_checks(evidence: Evidence, only: Sequence[str] | None = None) -> Findings:
+    """Make every check that applies.
+
+    Args:
+        evidence: what to look at.
+        only: names of the checks to make; all by default.
+
+    Returns:
+        The findings.  A check that fails for a reason of its own is skipped with that reason: the others still count.
+    """
+    names = [entry.name for entry in CHECKS]
+    unknown = [name for name in only or () if name not in names]
+    if unknown:
+        raise InputError(f"expected checks among {', '.join(names)}; got {', '.join(unknown)}.")
+    chosen = [entry for entry in CHECKS if only is None or entry.name in only]
+    found: list[Check] = []
+    skipped: list[Skipped] = []
+    start = time.perf_counter()
+    with progress("Checking", total=len(chosen)) as bar:
+        for entry in chosen:
+            try:
+                found.append(entry.make(evidence))
+            except NotApplicable as reason:
+                skipped.append(Skipped(entry.name, entry.title, str(reason)))
+            except Exception as error:  # noqa: BLE001  # one check that breaks must not take the others with it
+                sentence = " ".join(str(error).split())[:300]
+                skipped.append(Skipped(entry.name, entry.title, f"it failed: {type(error).__name__}: {sentence}"))
+            bar.advance(1, note=entry.title)
+    seconds = time.perf_counter() - start
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    return Findings(tuple(found), tuple(skipped), made, seconds, tuple(evidence.notes))

@@ -1,0 +1,73 @@
+"""Is the observation inside the cloud of training simulations?
+
+No method can know a likelihood where nothing was simulated.  In the coordinates of the fit (transformed and
+standardised), the distance from x_o to its k-th nearest simulation is compared with the same distance of every
+simulation from the others.  An observation further out than nearly all of them was not in the range of prior and
+simulator: a mistake in units, a misspecified simulator, too narrow a prior, or bad luck.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from unle.diagnose.record import Check, bonferroni, verdict_of
+from unle.diagnose.tails import tail_probability
+from unle.errors import InputError
+
+TITLE = "x_o among the simulations"
+QUESTION = "Is the observation like anything that was simulated?"
+NEIGHBOUR = 5
+MOST = 5000  # simulations looked at
+
+
+def cloud(simulated: Any, x_o: Any) -> Check:
+    """Compare distances to the nearest simulations.
+
+    Args:
+        simulated: training data, in standardised coordinates, (n, dim).
+        x_o: the observation, in the same, (rows, dim), or one row.
+
+    Returns:
+        A `Check`; arrays `distances` of simulations to their neighbours, and `observed` of the rows.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    simulated, x_o = np.asarray(simulated, float)[:MOST], np.atleast_2d(np.asarray(x_o, float))
+    if len(simulated) <= NEIGHBOUR + 1 or simulated.shape[1] != x_o.shape[1]:
+        raise InputError(f"expected simulations (n, d) and rows (r, d); got {simulated.shape} and {x_o.shape}.")
+    # Correlated coordinates are whitened: a point off the correlation is outside, though inside in every coordinate.
+    mean, root = simulated.mean(axis=0), _inverse_root(np.cov(simulated.T).reshape(simulated.shape[1], -1))
+    simulated, x_o = (simulated - mean) @ root, (x_o - mean) @ root
+    near = NearestNeighbors(n_neighbors=NEIGHBOUR + 1).fit(simulated)
+    among = near.kneighbors(simulated)[0][:, NEIGHBOUR]  # the nearest of all is the point itself
+    distances = near.kneighbors(x_o)[0][:, NEIGHBOUR - 1]
+    floor = np.max(among) * 1e-9 + 1e-30
+    logs = np.log(among + floor)
+    p_value = bonferroni([tail_probability(logs, float(np.log(d + floor))) for d in distances])
+    verdict = verdict_of(p_value)
+    advice = (
+        "The observation lies among the simulations."
+        if verdict == "good"
+        else "The observation lies at the edge of the simulations or beyond: check its units, then widen the prior, "
+        "or doubt the simulator."
+    )
+    return Check(
+        "cloud",
+        TITLE,
+        QUESTION,
+        verdict,
+        {
+            "p": p_value,
+            "distance": float(distances.max()),
+            "typical_distance": float(np.median(among)),
+            "largest_distance": float(among.max()),
+        },
+        advice,
+        {"distances": among, "observed": distances},
+    )
+
+
+def _inverse_root(covariance: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
+    values, vectors = np.linalg.eigh(covariance)
+    return vectors / np.sqrt(np.maximum(values, 1e-3 * values.max()))  # thin directions are not blown up to noise

@@ -1,0 +1,139 @@
+"""What the checks of one run look at, made when first asked for and once only.
+
+The dear parts are simulations that the fit has not seen: pairs (theta*, x*) for calibration, and replicas at posterior
+draws for the predictive check.  Which are made, and what happens when they are too dear, is decided here:
+
+* a number asked for (`simulations`) is simulated, whatever it takes;
+* otherwise 300 pairs and 500 replicas are, if by the recorded times of the run each takes half a minute at most;
+* otherwise replicas are fewer, and calibration takes the simulations of the fit itself.  That flatters the fit, and no
+  check on such pairs says better than doubtful.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from unle.diagnose.calibration import Calibration, calibrate
+from unle.diagnose.record import NotApplicable
+from unle.models import Ensemble, TractableLikelihood
+from unle.posterior import Draws, Posterior
+from unle.simulate import simulate
+from unle.simulate.run import simulate_at
+
+PAIRS = 300
+REPLICAS = 500
+FEWEST_REPLICAS = 50
+PATIENCE = 30.0  # seconds of simulation that are spent without being asked to
+ANOTHER_SEED = 1_000_003  # added to the seed of a run: fresh simulations must not repeat those of the fit
+MEMBER_DRAWS = 2000
+
+
+@dataclass
+class Evidence:
+    """A fitted posterior and everything known about how it came about.
+
+    Args:
+        posterior: fitted.
+        draws: of it at the observation, or None.
+        theta: parameters of the valid simulations it was fitted to.
+        x: their data.
+        metrics: the records of the fit.
+        simulator: to make fresh simulations, or None if there is none at hand.
+        seconds: one simulation took on average.
+        simulations: fresh pairs to make; None to decide by their cost, 0 for none.
+        seed: fixes what is random about the checks.
+    """
+
+    posterior: Posterior
+    draws: Draws | None
+    theta: Float[np.ndarray, "n dim"]
+    x: Float[np.ndarray, "n dim_x"]
+    metrics: Sequence[Mapping[str, Any]] = ()
+    simulator: Callable | None = None
+    seconds: float = 0.0
+    simulations: int | None = None
+    seed: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def at_x_o(self) -> Draws:
+        """The draws at the observation."""
+        if self.draws is None:
+            raise NotApplicable("there is no observation yet; draw at one with `unle run --observation FILE`.")
+        return self.draws
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """Posteriors of simulated observations."""
+        if not isinstance(self.posterior.likelihood, TractableLikelihood):
+            raise NotApplicable("the likelihood has no density to weigh draws with.")
+        wanted = self.simulations
+        if wanted is None:
+            wanted = PAIRS if PAIRS * self.seconds <= PATIENCE else 0
+        if wanted and self.simulator is not None:
+            fresh = simulate(self.simulator, self.posterior.prior, wanted, seed=self.seed + ANOTHER_SEED)
+            self.notes.append(f"{len(fresh)} fresh simulations, {int(fresh.valid.sum())} of them valid.")
+            return calibrate(self.posterior, fresh.valid_theta, fresh.valid_x, seed=self.seed)
+        if self.simulations:
+            raise NotApplicable("fresh simulations need the simulator; name its file with --model.")
+        rows = np.random.default_rng([self.seed, 606]).permutation(len(self.theta))[:PAIRS]
+        self.notes.append("Calibration used the simulations of the fit.")
+        return calibrate(self.posterior, self.theta[rows], self.x[rows], seed=self.seed, in_sample=True)
+
+    @cached_property
+    def replicas(self) -> Float[np.ndarray, "n rows dim_x"]:
+        """Simulations at posterior draws, as many rows each as the observation has."""
+        draws = self.at_x_o
+        if self.simulator is None:
+            raise NotApplicable("replicas need the simulator; name its file with --model.")
+        rows = len(draws.x_o)
+        affordable = REPLICAS if self.seconds == 0 else int(PATIENCE / (self.seconds * rows))
+        n = min(REPLICAS, affordable if self.simulations is None else self.simulations)
+        if n < FEWEST_REPLICAS:
+            minutes = FEWEST_REPLICAS * rows * self.seconds / 60
+            raise NotApplicable(
+                f"{FEWEST_REPLICAS} replicas would take {minutes:.0f} minutes; ask for them with --simulations."
+            )
+        values = np.asarray(draws, float)
+        theta = values[np.linspace(0, len(values) - 1, n).astype(int)]
+        made = simulate_at(self.simulator, np.repeat(theta, rows, axis=0), seed=self.seed + ANOTHER_SEED + 1)
+        whole = made.valid.reshape(n, rows).all(axis=1)
+        if whole.sum() < FEWEST_REPLICAS:
+            raise NotApplicable(f"only {int(whole.sum())} of {n} replicas are valid.")
+        return made.x.reshape(n, rows, -1)[whole]
+
+    @cached_property
+    def standardised(self) -> tuple[Float[np.ndarray, "n data"], Float[np.ndarray, "rows data"]]:
+        """The training data and the observation in the coordinates of the fit."""
+        prepare = jax.vmap(self.posterior.likelihood.prepare)
+        both = np.concatenate([self.x, self.at_x_o.x_o])
+        standard = np.asarray(prepare(jnp.asarray(both, jnp.float32)), float)
+        return standard[: len(self.x)], standard[len(self.x) :]
+
+    @cached_property
+    def member_logs(self) -> tuple[Float[np.ndarray, "n member"], Float[np.ndarray, "n dim"]]:
+        """Every member's log-likelihood of the observation at some of its draws, and these draws."""
+        likelihood = self.posterior.likelihood
+        if not isinstance(likelihood, Ensemble) or likelihood.size < 2:
+            raise NotApplicable("the fit has one member only.")
+        values = np.asarray(self.at_x_o, np.float32)
+        some = values[np.linspace(0, len(values) - 1, min(len(values), MEMBER_DRAWS)).astype(int)]
+        rows = jnp.asarray(self.at_x_o.x_o, jnp.float32)
+        return np.asarray(_member_logs(likelihood, jnp.asarray(some), rows), float), some
+
+
+@eqx.filter_jit
+def _member_logs(likelihood: Ensemble, theta, rows):
+    prepared = jax.vmap(likelihood.prepare)(rows)
+
+    def one(theta):
+        return jnp.sum(jax.vmap(lambda w: likelihood.member_log_likelihoods(theta, w))(prepared), axis=0)
+
+    return jax.vmap(one)(theta)

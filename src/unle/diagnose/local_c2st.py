@@ -1,0 +1,131 @@
+r"""Local classifier test: is the posterior right at *this* observation?
+
+Calibration averages over the prior.  Here a classifier learns to tell pairs (theta*, x*) of the simulator from pairs
+(theta_q, x*) with theta_q drawn from the learned posterior, as a function of theta *and* x, and is then asked about x_o
+alone: t = mean over draws theta_q at x_o of (P(simulator | theta_q, x_o) - 1/2)^2.  If the posterior at x_o is right
+the classifier is undecided there.  How large t may be by chance is found by swapping theta* and theta_q in random
+pairs, which changes nothing if they have one distribution, and training again.
+
+To see much with few simulations the classifier gets theta relative to the learned posterior at the same x,
+z = (theta - mean_q(x)) / sd_q(x), and is a logistic regression on z, its products, and their products with the leading
+coordinates of x: too narrow a posterior shows in z^2, a shift in z, and both may depend on x.
+
+Reference: Linhart, Gramfort and Rodrigues, "L-C2ST: local diagnostics for posterior approximations in simulation-based
+inference", 2023.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from unle.diagnose.calibration import FEWEST_EFFECTIVE, Calibration
+from unle.diagnose.record import Check, at_most, verdict_of
+from unle.diagnose.tails import tail_probability
+from unle.errors import InputError
+
+TITLE = "Local classifier test at x_o"
+QUESTION = "Is the posterior right at this observation, not just on average?"
+FEWEST = 100  # pairs
+LARGEST_Z = 6.0  # a truth further out than this many standard deviations counts as this far
+MOST_SQUARES = 8  # parameters whose products are looked at; with more, only their squares
+COMPONENTS = 3  # leading coordinates of x with which the classifier may vary
+PENALTY = 1.0  # inverse strength of the ridge
+
+
+def local_c2st(
+    calibration: Calibration,
+    draws: Float[np.ndarray, "draw dim"],
+    x_o: Float[np.ndarray, " dim_x"],
+    *,
+    permutations: int = 200,
+    seed: int = 0,
+) -> Check:
+    """Test the posterior at one observation.
+
+    Args:
+        calibration: posteriors with known truths, a few hundred at least; the more, the more local.
+        draws: of the learned posterior at x_o.
+        x_o: the observation, one data vector.
+        permutations: trainings with swapped pairs behind the p-value.
+        seed: fixes the result.
+
+    Returns:
+        A `Check`.  Array `probability`: what the classifier says at up to 500 draws of x_o; `null`: t by chance.
+    """
+    if len(calibration) < FEWEST:
+        raise InputError(f"expected at least {FEWEST} simulated observations; got {len(calibration)}; try 300.")
+    rng = np.random.default_rng([seed, 303])
+    mean, sd = calibration.moments()
+    weights = calibration.weights[:, :-1]
+    chosen = np.array([rng.choice(len(row), p=row / row.sum()) if row.sum() > 0 else 0 for row in weights])
+    fakes = calibration.draws[np.arange(len(calibration)), chosen]
+    pairs = np.stack([_relative(calibration.truth, mean, sd), _relative(fakes, mean, sd)])  # (2, n, dim)
+
+    draws = np.asarray(draws, float)
+    some = draws[np.linspace(0, len(draws) - 1, min(len(draws), 500)).astype(int)]
+    at_x_o = _relative(some, draws.mean(axis=0), np.maximum(draws.std(axis=0), 1e-12))
+    x, x_here = _leading(calibration.x, np.asarray(x_o, float))
+    features = np.stack([_features(z, x) for z in pairs])
+    here = _features(at_x_o, np.broadcast_to(x_here, (len(some), len(x_here))))
+    scale = features.std(axis=(0, 1)) + 1e-12
+    features, here = features / scale, here / scale
+
+    def trained(swap: np.ndarray) -> np.ndarray:
+        pooled = np.where(swap[None, :, None], features[::-1], features).reshape(-1, features.shape[-1])
+        return _probability(pooled, here)
+
+    probability = trained(np.zeros(len(x), bool))
+    statistic = float(np.mean((probability - 0.5) ** 2))
+    null = np.array([np.mean((trained(rng.random(len(x)) < 0.5) - 0.5) ** 2) for _ in range(permutations)])
+    p_value = tail_probability(null, statistic)
+    weak = calibration.in_sample or calibration.effective < FEWEST_EFFECTIVE
+    verdict = at_most(verdict_of(p_value), "doubtful") if weak else verdict_of(p_value)
+    quiet = verdict_of(p_value) == "good"
+    if quiet and weak:
+        advice = "No deviation was seen, on simulations of the fit itself or with few draws: a weak reassurance."
+    elif quiet:
+        advice = "Nothing to see near x_o; with few simulations the test sees large errors only."
+    else:
+        advice = "The posterior is wrong near x_o: simulate more there, or fit again with more simulations."
+    return Check(
+        "local_c2st",
+        TITLE,
+        QUESTION,
+        verdict,
+        {"p": p_value, "statistic": statistic, "expected": float(null.mean()), "pairs": len(x)},
+        advice,
+        {"probability": probability, "null": null, "theta": some},
+        calibration.names,
+    )
+
+
+def _relative(theta: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
+    return np.clip((theta - mean) / sd, -LARGEST_Z, LARGEST_Z)
+
+
+def _leading(x: Float[np.ndarray, "n dim_x"], x_o: Float[np.ndarray, " dim_x"]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the leading principal coordinates of x, by rank so that no outlier rules, and those of x_o."""
+    both = np.concatenate([x, x_o[None]])
+    order = both.argsort(axis=0).argsort(axis=0)
+    scores = order / (len(both) - 1) * 2 - 1
+    _, _, directions = np.linalg.svd(scores[:-1] - scores[:-1].mean(axis=0), full_matrices=False)
+    leading = (scores - scores[:-1].mean(axis=0)) @ directions[:COMPONENTS].T
+    leading = leading / (leading[:-1].std(axis=0) + 1e-12)
+    return leading[:-1], leading[-1]
+
+
+def _features(z: Float[np.ndarray, "n dim"], x: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n f"]:
+    dim = z.shape[1]
+    which = [(i, j) for i in range(dim) for j in range(i + 1) if i == j or dim <= MOST_SQUARES]
+    products = np.stack([z[:, i] * z[:, j] for i, j in which], axis=1)
+    own = np.concatenate([z, products - 1.0 * np.array([i == j for i, j in which])], axis=1)
+    local = (z[:, :, None] * x[:, None]).reshape(len(z), -1), ((z**2 - 1)[:, :, None] * x[:, None]).reshape(len(z), -1)
+    return np.concatenate([own, *local], axis=1)
+
+
+def _probability(pooled: np.ndarray, here: np.ndarray) -> np.ndarray:
+    """Train on the first half (simulator) against the second (posterior); return P(simulator) at other points."""
+    from sklearn.linear_model import LogisticRegression
+
+    labels = np.repeat([1, 0], len(pooled) // 2)
+    model = LogisticRegression(C=PENALTY, fit_intercept=False, solver="newton-cholesky").fit(pooled, labels)
+    return model.predict_proba(here)[:, 1]

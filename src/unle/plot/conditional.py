@@ -1,0 +1,59 @@
+"""Conditional pair plot: two parameters at a time, all others held."""
+
+import numpy as np
+
+from unle.diagnose.conditional import Conditional
+from unle.plot.inputs import plain_label
+from unle.plot.style import FAINT, LEARNED, TRUTH, clear_to, style
+
+
+def conditional_pairs(record: Conditional):
+    """Show the conditional densities of all pairs.
+
+    Args:
+        record: of `unle.diagnose.conditional`.
+
+    Returns:
+        The figure: one image of all cells; the black dots mark where the others are held; numbers above the diagonal
+        are conditional correlations.
+    """
+    from matplotlib.figure import Figure
+
+    dim, points = record.single.shape
+    side = 1.5 if dim <= 5 else 0.9 if dim <= 12 else 0.62
+    picture = np.zeros((dim * points, dim * points))
+    for i in range(dim):
+        for j in range(i):
+            cell = record.pair[i, j][::-1]  # images begin above
+            picture[i * points : (i + 1) * points, j * points : (j + 1) * points] = cell / max(cell.max(), 1e-300)
+    low, high = record.axes[:, 0], record.axes[:, -1]
+    share = (record.centre - low) / np.maximum(high - low, 1e-300)
+    with style():
+        size = side * dim + 1.5
+        below = 1.1 if dim > 4 else 0.4  # inches for names that are turned
+        figure = Figure(figsize=(size, size - 1.4 + below))
+        axis = figure.add_axes((1.2 / size, below / (size - 1.4 + below), (size - 1.5) / size, 0.98 - below / size))
+        axis.imshow(picture, extent=(0, dim, dim, 0), cmap=clear_to(LEARNED), vmin=0, vmax=1, rasterized=True)
+        for i in range(dim):
+            heights = record.single[i] / record.single[i].max()
+            across = i + np.linspace(0, 1, points)
+            axis.fill_between(across, i + 1, i + 1 - 0.9 * heights, color=LEARNED, alpha=0.3, lw=0)
+            axis.plot(across, i + 1 - 0.9 * heights, color=LEARNED, lw=0.8)
+            axis.plot(np.arange(i) + share[:i], np.full(i, i + 1 - share[i]), ".", ms=3, color=TRUTH)
+            for j in range(i):
+                axis.text(i + 0.5, j + 0.5, f"{record.correlation[i, j]:.2f}", ha="center", va="center", fontsize=7)
+        for edge in range(dim + 1):
+            axis.axhline(edge, color=FAINT, lw=0.3)
+            axis.axvline(edge, color=FAINT, lw=0.3)
+        shown = [plain_label(name) for name in record.names]
+        axis.set(xlim=(0, dim), ylim=(dim, 0), aspect="equal")
+        middle = np.arange(dim) + 0.5
+        axis.set_xticks(middle, shown, rotation=60 if dim > 4 else 0, ha="right" if dim > 4 else "center")
+        axis.set_yticks(
+            middle, [f"{n}\n{a:.3g} to {b:.3g}" for n, a, b in zip(shown, low, high, strict=True)], fontsize=7
+        )
+        axis.tick_params(length=0)
+        for spine in axis.spines.values():
+            spine.set_visible(False)
+        figure.draw_without_rendering()
+    return figure

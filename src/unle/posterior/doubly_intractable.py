@@ -1,0 +1,178 @@
+r"""Ways to draw from a posterior whose likelihood lacks a normaliser that depends on theta.
+
+A strategy of this kind sees more than one of the other: besides the prior and the unnormalised likelihood f(x_o | u),
+the family of densities g(v | u) that share the unknown Z(u) with it.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.errors import InputError
+from unle.posterior.strategies import Sampled
+from unle.samplers import (
+    AbstractInner,
+    AbstractProposal,
+    Family,
+    SurrogateWalks,
+    Sweep,
+    TemperedInner,
+    exchange,
+    log_mean_exp,
+    tempered_smc,
+)
+from unle.samplers.kernels import LogDensity
+
+
+class DoublyIntractableTarget(NamedTuple):
+    """A doubly intractable posterior in the prior's unconstrained coordinates u.
+
+    Attributes:
+        log_prior: log p of one u.
+        log_likelihood: log f of all rows of the observation at one u, without 1 / Z(u)^rows.
+        condition: from u to the condition c of the family.
+        family: densities g(v | c) with the same Z.
+        rows: i.i.d. rows of the observation.
+        log_z: a learned log Z(u) of one row, or None.
+    """
+
+    log_prior: LogDensity
+    log_likelihood: LogDensity
+    condition: Callable[[Float[Array, " dim"]], Any]
+    family: Family
+    rows: int
+    log_z: LogDensity | None
+
+
+class AbstractDoublyIntractableStrategy(eqx.Module):
+    """How draws of a doubly intractable posterior are made.
+
+    Attributes:
+        starts: raw theta from which chains start, or None for prior draws.
+    """
+
+    starts: eqx.AbstractVar[Float[Array, "chain dim"] | None]
+
+    @abc.abstractmethod
+    def __call__(
+        self, key: PRNGKeyArray, positions: Float[Array, "n dim"], target: DoublyIntractableTarget, n: int
+    ) -> Sampled:
+        """Make at least n draws.  Called inside `jax.jit`.
+
+        Args:
+            key: randomness of the sampler.
+            positions: u of `self.starts`, or of `self.prior_draws_needed(n)` independent draws of the prior.
+            target: what is known of the posterior.
+            n: number of draws asked for.
+        """
+
+    @abc.abstractmethod
+    def prior_draws_needed(self, n: int) -> int:
+        """Return how many prior draws a call for n draws starts from."""
+
+
+class Exchange(AbstractDoublyIntractableStrategy):
+    r"""Exchange chains that start from an approximate posterior and make it right.
+
+    1. log Z^(u): the learned one if the likelihood has it, else importance sampling from the reference,
+       log mean_m exp(s(u, v_m)) with the same v_m for every u, a smooth function.
+    2. Tempered SMC from the prior to p f / Z^ finds all modes and their weights, as far as Z^ is right.
+    3. Chains from its particles propose by walks under p f / Z^ and are accepted by the exchange algorithm, which knows
+       no Z^: its error is removed, and only that of the auxiliary draws remains.
+
+    Args:
+        chains: number of chains.
+        warm_up: exchange steps before the first draw, in which the auxiliary sampler's step sizes are tuned.
+        thin: exchange steps between kept draws.
+        proposal: how chains propose: `SurrogateWalks()`, or single steps `Walk()` and `Langevin()`.
+        inner: how auxiliary data are drawn: `TemperedInner()`, or `RejectionInner(bound)` for a bounded energy.
+        bridges: densities between old and new parameters through which auxiliary data are led; they cost
+            one gradient each and raise the acceptance.
+        importance: draws of the reference behind Z^, where none was learned.
+        particles: of the tempered SMC.
+        sweep: its moves.
+        starts: theta to start chains from, shape (chains, d), in place of steps 1 and 2: draws of the previous
+            round, say.  Their modes are the only ones that will be found, apart from jumps of `SurrogateWalks`.
+    """
+
+    chains: int = eqx.field(static=True, default=500)
+    warm_up: int = eqx.field(static=True, default=40)
+    thin: int = eqx.field(static=True, default=2)
+    proposal: AbstractProposal = SurrogateWalks()
+    inner: AbstractInner = TemperedInner()
+    bridges: int = eqx.field(static=True, default=0)
+    importance: int = eqx.field(static=True, default=64)
+    particles: int = eqx.field(static=True, default=1000)
+    sweep: Sweep = Sweep()
+    starts: Float[Array, "chain dim"] | None = None
+
+    def __check_init__(self):
+        if self.chains < 2 or min(self.warm_up, self.thin, self.importance) < 1 or self.bridges < 0:
+            raise InputError(
+                "expected chains >= 2, warm_up, thin and importance >= 1 and bridges >= 0; got "
+                f"{self.chains}, {self.warm_up}, {self.thin}, {self.importance} and {self.bridges}; try Exchange()."
+            )
+        if self.particles < self.chains:
+            raise InputError(
+                f"expected at least as many particles as chains; got {self.particles} and {self.chains}; "
+                f"try particles={2 * self.chains}."
+            )
+
+    def prior_draws_needed(self, n):
+        """Return the number of particles."""
+        return self.particles
+
+    def __call__(self, key, positions, target, n):
+        """Temper, then exchange."""
+        key_z, key_smc, key_exchange = jr.split(key, 3)
+        log_z = self._log_z(key_z, target)
+        if self.starts is None:
+
+            def log_tilt(u):
+                return target.log_likelihood(u) - log_z(u)
+
+            run = tempered_smc(key_smc, positions, target.log_prior, log_tilt, sweep=self.sweep)
+            archive = run.particles.positions
+            # Neighbours may descend from one ancestor: take chains from all over the particles.
+            starts = archive[(jnp.arange(self.chains) * self.particles) // self.chains]
+            evidence, path = run.log_evidence, jax.tree.map(lambda leaf: leaf[None], run.path)
+        else:
+            archive = starts = positions
+            evidence, path = jnp.full((), jnp.nan), None
+        last = exchange(
+            key_exchange,
+            starts,
+            target.log_prior,
+            target.log_likelihood,
+            target.family,
+            keep=-(-n // starts.shape[0]),
+            thin=self.thin,
+            warm_up=self.warm_up,
+            condition=target.condition,
+            log_z=log_z,
+            rows=target.rows,
+            proposal=self.proposal,
+            inner=self.inner,
+            bridges=self.bridges,
+            archive=archive,
+        )
+        return Sampled(last.draws, last.acceptance, evidence[None], path, last.inner)
+
+    def _log_z(self, key: PRNGKeyArray, target: DoublyIntractableTarget) -> LogDensity:
+        """Return an approximation of rows times log Z(u)."""
+        learned, family = target.log_z, target.family
+        if learned is not None:
+            return lambda u: target.rows * learned(u)
+        v = family.draws(key, self.importance)
+
+        def by_importance(u):
+            condition = target.condition(u)
+            return target.rows * log_mean_exp(jax.vmap(lambda v: family.log_tilt(condition, v))(v))
+
+        return by_importance

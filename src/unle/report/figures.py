@@ -1,0 +1,64 @@
+"""The pictures of a report, each with a title and a sentence for those who cannot see it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from unle import plot
+from unle.diagnose import Check
+from unle.plot.svg import as_svg
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure on the page.
+
+    Attributes:
+        name: unique on the page.
+        svg: the element.
+        caption: below it.
+        alt: what it shows, in a sentence.
+    """
+
+    name: str
+    svg: str
+    caption: str
+    alt: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the picture of a check is made, and what its caption says."""
+
+    draw: Callable[[Check], Any]
+    caption: str
+
+
+# check -> its picture.  A check without an entry is shown by its numbers alone.
+KINDS: dict[str, Kind] = {
+    "sbc": Kind(plot.rank_curves, "Each curve should stay inside the band; an S is a wrong width, an arch a shift."),
+    "coverage": Kind(plot.coverage_curve, "The curve should stay inside the band around the diagonal."),
+    "tarp": Kind(plot.rank_curves, "The curve should stay inside the band."),
+    "local_c2st": Kind(plot.local_probabilities, "The line should lie where chance puts it."),
+    "predictive": Kind(plot.predictive, "The observation (diamonds) should lie among its replicas."),
+    "cloud": Kind(plot.cloud_distances, "The line should lie among the distances of the simulations."),
+    "sampler": Kind(plot.sampler_path, "R-hat near 1, effective draws well above the dashed line."),
+    "grid": Kind(plot.density_and_draws, "Both panels should show the same."),
+    "members": Kind(plot.member_means, "Points that scatter little: the members agree."),
+    "short_run": Kind(plot.chain_ends, "Both clouds should look alike (first two principal directions)."),
+    "normaliser": Kind(plot.normaliser_spread, "The narrower the better; a spread of 0.15 nats does no harm."),
+}
+
+
+def picture(name: str, figure: Any, caption: str, alt: str) -> Picture:
+    """Turn a figure into a picture of the page."""
+    return Picture(name, as_svg(figure, name), caption, alt)
+
+
+def picture_of(check: Check) -> Picture | None:
+    """Return the picture of a check, if it has one."""
+    kind = KINDS.get(check.name)
+    if kind is None or not check.arrays:
+        return None
+    numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in check.numbers.items())
+    return picture(f"check-{check.name}", kind.draw(check), kind.caption, f"{check.title}: {check.verdict}; {numbers}.")

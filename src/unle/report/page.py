@@ -1,0 +1,50 @@
+"""The page itself: one HTML file that needs nothing else, neither a network nor a second file.
+
+Everything that comes from a run (names of parameters, paths, reasons) is escaped by the template; only the figures,
+which are made here, are put in as they are.
+"""
+
+from importlib import resources
+from pathlib import Path
+
+from unle.diagnose import Findings
+from unle.diagnose.record import short
+from unle.posterior import Draws, Posterior
+from unle.report.contents import contents
+from unle.store import RunDirectory
+from unle.store.json_files import write_atomically
+
+
+def write_report(
+    run: RunDirectory, posterior: Posterior, draws: Draws | None, findings: Findings, path: Path | None = None
+) -> Path:
+    """Write the report of a run.
+
+    Args:
+        run: the directory.
+        posterior: its fit.
+        draws: at the observation, if there is one.
+        findings: of its checks.
+        path: where to; `report.html` in the directory by default.
+
+    Returns:
+        The path.
+    """
+    path = run.report if path is None else path
+    page = render(contents(run, posterior, draws, findings))
+    write_atomically(path, page.encode())
+    return path
+
+
+def render(values: dict) -> str:
+    """Fill the template."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    files = resources.files("unle.report")
+    parts = {name: files.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "style.css", "script.js")}
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["svg"] = Markup  # figures are ours; everything else is escaped
+    environment.filters["short"] = short
+    template = environment.from_string(parts["page.html"])
+    return template.render(css=Markup(parts["style.css"]), script=Markup(parts["script.js"]), **values)

@@ -1,0 +1,277 @@
+r"""Learn log Z(theta) of a doubly intractable likelihood.
+
+Two kinds of targets, at theta drawn from any nu (best from the posterior of the moment, where accuracy counts):
+
+* **gradients** (DIVI): b is fitted so that grad b(t) = E_{q(. | theta)}[grad_t s(t, v)], the gradient of log Z, by an
+  average over M draws of the model;
+* **values**: b(t) = log Z^(theta), estimated from the base.
+
+Gradients alone leave one constant open and say nothing about the difference between two separate regions, which is what
+mode weights depend on; values say both.  The loss adds them up, in coordinates z in which nu has unit covariance:
+
+    mean_i  values (b_i - log Z^_i)^2 / sigma^2 + gradients |grad_z b_i - g_i|^2 / (d sigma^2)
+
+with sigma^2 the variance of the targets' values.  In the end the constant is set by the values, whatever the loss was:
+log Z is absolute, and members of an ensemble can be compared.
+
+Reference: Glaser et al. (2023), algorithm 3 (DIVI) and appendix B.3.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.errors import InputError
+from unle.models import DoublyIntractableLikelihood, LogNormaliser, Mlp
+from unle.progress import progress
+from unle.train.log_z import LogZEstimates, log_z_at, standardised
+
+FEWEST = 20  # values of theta
+ENOUGH = 64.0  # effective draws of the base at nearly all theta: importance sampling will do
+LADDER, MOVES = 8, 2  # of the bridge from base to model where it will not
+HELD_OUT = 0.1  # of the theta, on which the best point is chosen and the error measured
+CLIP = 5.0  # global norm of a gradient
+RIDGE = 1e-3  # on the correlations of t
+SMALLEST_SIZE = 1e-3  # nats: a normaliser that varies less than this is left to the linear part
+
+
+class LogNormaliserTraining(eqx.Module):
+    """Settings of the fit; `LogNormaliserTraining(values=0.0)` is the paper's DIVI.
+
+    Args:
+        values: weight of the values in the loss.
+        gradients: weight of the gradients.
+        spread: a third of the theta is moved by noise of so many standard deviations of nu, another third by twice as
+            many.  Targets can be had anywhere, and a fit is worst at the edge of its data: this moves the edge away
+            from the posterior.
+        particles: draws M of the model (weighted draws of its base) behind each target.
+        temperatures: from base to model; None tries importance sampling first and bridges where that is too noisy.
+        width: units per hidden layer.
+        depth: hidden layers.
+        iterations: optimiser steps.
+        batch: theta per step.
+        learning_rate: peak of the cosine schedule.
+        chunk: steps between looks at the held-out theta; the best point is kept.
+        checks: held-out theta at which the error is measured in the end (fewer if there are fewer).
+    """
+
+    values: float = 0.2
+    gradients: float = 1.0
+    spread: float = 0.7
+    particles: int = eqx.field(static=True, default=512)
+    temperatures: int | None = eqx.field(static=True, default=None)
+    width: int = eqx.field(static=True, default=64)
+    depth: int = eqx.field(static=True, default=2)
+    iterations: int = eqx.field(static=True, default=1000)
+    batch: int = eqx.field(static=True, default=256)
+    learning_rate: float = eqx.field(static=True, default=5e-3)
+    chunk: int = eqx.field(static=True, default=100)
+    checks: int = eqx.field(static=True, default=50)
+
+    def __check_init__(self):
+        if min(self.values, self.gradients) < 0 or self.values + self.gradients <= 0:
+            raise InputError(
+                f"expected weights of values and gradients >= 0, not both zero; got {self.values} and {self.gradients}."
+            )
+
+
+class LogNormaliserFit(NamedTuple):
+    """A fitted log-normaliser, and how far off it is.
+
+    Attributes:
+        log_normaliser: b(t).
+        error_max: largest |error| at held-out theta, against SMC estimates of log Z, the best constant taken off.
+        error_sd: standard deviation of these errors, in nats; their own noise is included.
+        noise_sd: how much of it the noise of the SMC estimates explains.
+        ess: ESS/N of the weights behind the targets that 95 % of them exceed.
+        temperatures: from base to model that the targets took.
+    """
+
+    log_normaliser: LogNormaliser
+    error_max: float
+    error_sd: float
+    noise_sd: float
+    ess: float
+    temperatures: int
+
+
+def fit_log_normaliser(
+    key: PRNGKeyArray,
+    likelihood: DoublyIntractableLikelihood,
+    theta: Float[Array, "n dim"] | Float[np.ndarray, "n dim"],
+    *,
+    settings: LogNormaliserTraining | None = None,
+    start: LogNormaliser | None = None,
+) -> LogNormaliserFit:
+    """Fit b(t) to log Z(theta).
+
+    Args:
+        key: randomness of targets, network and batches.
+        likelihood: whose normaliser is sought.
+        theta: draws of nu, raw; b is trustworthy where they are.
+        settings: of the fit.
+        start: network to start from, of the same width and depth: that of the previous round, or one trained online.
+    """
+    settings = LogNormaliserTraining() if settings is None else settings
+    theta = jnp.asarray(theta, jnp.float32)
+    if theta.ndim != 2 or theta.shape[0] < FEWEST:
+        raise InputError(f"expected at least {FEWEST} values of theta, shape (n, d); got {theta.shape}.")
+    key_order, key_spread, key_targets, key_net, key_fit, key_check = jr.split(key, 6)
+    # Shuffled: draws come chain by chain, and held-out theta must be like the others.
+    t = standardised(likelihood, theta[jr.permutation(key_order, theta.shape[0])])
+    checks = t[: min(settings.checks, _n_held(t.shape[0]))]
+    centre, factor = _shape(np.asarray(t, float))
+    noise = settings.spread * jr.normal(key_spread, (t.size,)).reshape(t.shape) @ jnp.asarray(factor.T, t.dtype)
+    t = t + (jnp.arange(t.shape[0]) % 3)[:, None] * noise
+    targets, temperatures = _targets(key_targets, likelihood, t, settings)
+    b = _start(key_net, t, (centre, factor), targets, settings) if start is None else start
+    b = _fit(key_fit, b, t, targets, settings)
+
+    # Ten times the particles of a target, and other ones: what is compared with must be better than what was fitted.
+    moves = MOVES if temperatures > 1 else 0
+    fresh = log_z_at(key_check, likelihood, checks, 10 * settings.particles, temperatures, moves)
+    error = np.asarray(_values(b, checks) - fresh.values, float)
+    middle = float(np.mean(error))
+    b = b.shifted(-middle)
+    return LogNormaliserFit(
+        b,
+        float(np.max(np.abs(error - middle))),
+        float(np.std(error)),
+        float(np.sqrt(np.mean(np.square(np.asarray(fresh.errors, float))))),
+        float(np.quantile(np.asarray(targets.ess, float), 0.05)),
+        temperatures,
+    )
+
+
+def _targets(
+    key: PRNGKeyArray,
+    likelihood: DoublyIntractableLikelihood,
+    t: Float[Array, "n dim"],
+    settings: LogNormaliserTraining,
+) -> tuple[LogZEstimates, int]:
+    """Estimate log Z and its gradient by importance sampling, or by a bridge where that rests on too few draws."""
+    if settings.temperatures in (None, 1):
+        targets = log_z_at(key, likelihood, t, settings.particles, 1, 0)
+        effective = float(np.quantile(np.asarray(targets.ess), 0.05)) * settings.particles
+        if settings.temperatures == 1 or effective >= min(ENOUGH, settings.particles / 2):
+            return targets, 1
+    ladder = LADDER if settings.temperatures is None else settings.temperatures
+    return log_z_at(key, likelihood, t, settings.particles, ladder, MOVES), ladder
+
+
+def _shape(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and a factor of the covariance, which is real and invertible however the points lie."""
+    centre, spread = points.mean(axis=0), np.maximum(points.std(axis=0), 1e-6)
+    correlation = np.atleast_2d(np.corrcoef((points - centre) / spread, rowvar=False))
+    correlation = np.where(np.isfinite(correlation), correlation, 0.0) * (1 - RIDGE) + RIDGE * np.eye(len(centre))
+    return centre, spread[:, None] * np.linalg.cholesky(correlation)
+
+
+def _start(
+    key: PRNGKeyArray,
+    t: Float[Array, "n dim"],
+    shape: tuple[np.ndarray, np.ndarray],
+    targets: LogZEstimates,
+    settings: LogNormaliserTraining,
+) -> LogNormaliser:
+    """Return a network of z around a linear fit of the values."""
+    centre, factor = shape
+    whitener = np.linalg.inv(factor)
+    values = np.asarray(targets.values, float)
+    finite = np.isfinite(values)
+    design = np.concatenate([np.ones((len(values), 1)), (np.asarray(t, float) - centre) @ whitener.T], axis=1)[finite]
+    coefficients = np.linalg.lstsq(design, values[finite], rcond=None)[0]
+    size = max(float(np.std(values[finite] - design @ coefficients)), SMALLEST_SIZE)
+    net = Mlp(key, t.shape[1], 1, width=settings.width, depth=settings.depth, output_scale=0.1)
+    parts = (centre, whitener, coefficients[0], coefficients[1:], size)
+    centre, whitener, offset, slope, scale = (jnp.asarray(part, t.dtype) for part in parts)
+    return LogNormaliser(centre, whitener, offset, slope, scale, net)
+
+
+class _Fit(NamedTuple):
+    b: LogNormaliser
+    optimiser: optax.OptState
+    best: LogNormaliser
+    lowest: Float[Array, ""]
+
+
+def _fit(key, b: LogNormaliser, t, targets: LogZEstimates, settings: LogNormaliserTraining) -> LogNormaliser:
+    state = _Fit(b, _optimiser(settings).init(_trainable(b)), b, jnp.full((), jnp.inf))
+    chunks = -(-settings.iterations // settings.chunk)
+    with progress("Fitting log Z", total=chunks * settings.chunk) as bar:
+        for chunk in range(chunks):
+            state = _chunk(state, t, targets, jr.fold_in(key, chunk), settings, _n_held(t.shape[0]))
+            bar.advance(settings.chunk, note=f"held-out error {float(state.lowest) ** 0.5:.3f}")
+    return state.best
+
+
+def _n_held(n: int) -> int:
+    return max(5, round(HELD_OUT * n))
+
+
+def _optimiser(settings: LogNormaliserTraining) -> optax.GradientTransformation:
+    schedule = optax.cosine_decay_schedule(settings.learning_rate, settings.iterations, alpha=0.01)
+    return optax.chain(optax.clip_by_global_norm(CLIP), optax.adamw(schedule, weight_decay=1e-4))
+
+
+def _trainable(b: LogNormaliser) -> Any:
+    """Coordinates and scale stay as they are; offset, slope and network learn."""
+    return b.offset, b.slope, b.net
+
+
+def _with_trained(b: LogNormaliser, trained) -> LogNormaliser:
+    return eqx.tree_at(_trainable, b, trained)
+
+
+def _loss(
+    trained: Any,
+    b: LogNormaliser,
+    data: tuple[Float[Array, "n dim"], LogZEstimates],
+    settings: LogNormaliserTraining,
+) -> Float[Array, ""]:
+    b = _with_trained(b, trained)
+    t, targets = data
+    values, gradients = jax.vmap(jax.value_and_grad(b))(t)
+    factor = jnp.linalg.inv(b.whitener)  # dt/dz: gradients in coordinates in which nu has unit covariance
+    size = b.scale**2
+    off_value = jnp.square(values - targets.values) / size
+    off_gradient = jnp.mean(jnp.square((gradients - targets.gradients) @ factor), axis=1) / size
+    finite = jnp.isfinite(off_value + off_gradient)
+    rows = settings.values * off_value + settings.gradients * off_gradient
+    return jnp.sum(jnp.where(finite, rows, 0.0)) / jnp.maximum(jnp.sum(finite), 1)
+
+
+@eqx.filter_jit
+def _chunk(
+    state: _Fit, t, targets: LogZEstimates, key: PRNGKeyArray, settings: LogNormaliserTraining, n_held: int
+) -> _Fit:
+    optimiser = _optimiser(settings)
+    held = jax.tree.map(lambda leaf: leaf[:n_held], (t, targets))
+    train = jax.tree.map(lambda leaf: leaf[n_held:], (t, targets))
+    batch = min(settings.batch, train[0].shape[0])
+
+    def step(carry, key):
+        b, opt = carry
+        rows = jr.randint(key, (batch,), 0, train[0].shape[0])
+        some = jax.tree.map(lambda leaf: leaf[rows], train)
+        trained = _trainable(b)
+        gradient = jax.grad(_loss)(trained, b, some, settings)
+        updates, opt = optimiser.update(gradient, opt, trained)
+        return (_with_trained(b, eqx.apply_updates(trained, updates)), opt), None
+
+    (b, opt), _ = jax.lax.scan(step, (state.b, state.optimiser), jr.split(key, settings.chunk))
+    score = _loss(_trainable(b), b, held, settings)
+    better = score < state.lowest  # False for NaN
+    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), b, state.best)
+    return _Fit(b, opt, best, jnp.where(better, score, state.lowest))
+
+
+@eqx.filter_jit
+def _values(b: LogNormaliser, t: Float[Array, "n dim"]) -> Float[Array, " n"]:
+    return jax.vmap(b)(t)

@@ -1,0 +1,109 @@
+r"""Estimates of log Z(theta) and of its gradient, one theta at a time.
+
+In the coordinates v of a base, Z(theta) = E_{v ~ q0}[exp(s(t, v))], so weighted particles that start from the base give
+both at once:
+
+    log Z      from the mean weights along the way from the base to the model,
+    grad log Z = E_{v ~ q(. | theta)}[grad_t s(t, v)],   an average over the particles at the end.
+
+With one temperature and no moves this is importance sampling; more temperatures make it annealed importance
+sampling with resampling, for models that are far from their base.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.errors import InputError
+from unle.models import DoublyIntractableLikelihood
+from unle.samplers import Particles, SharedStepSize, bridge, ess
+
+SIDE_BY_SIDE = 64  # values of theta at once: bounds the memory
+STEP = SharedStepSize(initial=0.5, floor=0.3)  # few moves, a clear signal: it must adapt at once
+
+
+class LogZEstimates(NamedTuple):
+    """Estimates at n values of theta.
+
+    Attributes:
+        values: log Z.
+        gradients: of log Z with respect to t, the standardised theta.
+        errors: standard error of each value, by the spread of the weights (a lower bound with several temperatures).
+        ess: the smallest ESS/N met at each theta.
+    """
+
+    values: Float[Array, " n"]
+    gradients: Float[Array, "n dim"]
+    errors: Float[Array, " n"]
+    ess: Float[Array, " n"]
+
+
+def estimate_log_z(
+    key: PRNGKeyArray,
+    likelihood: DoublyIntractableLikelihood,
+    theta: Float[Array, "n dim"],
+    *,
+    particles: int = 256,
+    temperatures: int = 1,
+    moves: int = 0,
+) -> LogZEstimates:
+    """Estimate log Z at every theta, with independent particles for each.
+
+    Args:
+        key: randomness of the particles.
+        likelihood: whose normaliser is sought.
+        theta: raw parameters.
+        particles: draws of the base for each theta.
+        temperatures: equal steps from the base to the model.
+        moves: MALA steps at each temperature; 0 with one temperature is importance sampling.
+    """
+    if theta.ndim != 2 or min(particles, temperatures) < 1 or moves < 0:
+        raise InputError(
+            "expected theta of shape (n, d), particles >= 1, temperatures >= 1 and moves >= 0; "
+            f"got {theta.shape}, {particles}, {temperatures} and {moves}; try the defaults."
+        )
+    t = standardised(likelihood, jnp.asarray(theta, jnp.float32))
+    return log_z_at(key, likelihood, t, particles, temperatures, moves)
+
+
+@eqx.filter_jit
+def standardised(likelihood: DoublyIntractableLikelihood, theta: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
+    """Return t of every theta."""
+    return jax.vmap(likelihood.standardise)(theta)
+
+
+@eqx.filter_jit
+def log_z_at(
+    key: PRNGKeyArray,
+    likelihood: DoublyIntractableLikelihood,
+    t: Float[Array, "n dim"],
+    particles: int,
+    temperatures: int,
+    moves: int,
+) -> LogZEstimates:
+    """Estimate log Z at standardised parameters t; otherwise as `estimate_log_z`."""
+
+    def one(key, t):
+        key_draw, key_bridge = jr.split(key)
+        cloud, info = bridge(
+            key_bridge,
+            Particles.equal(likelihood.draws(key_draw, particles)),
+            likelihood.log_reference,
+            lambda v: likelihood.log_reference(v) + likelihood.log_tilt(t, v),
+            step_size=STEP,
+            moves=moves,
+            temperatures=temperatures,
+            ess_threshold=0.5 if moves else 0.0,
+            log_ratio=lambda v: likelihood.log_tilt(t, v),
+        )
+        gradients = jax.vmap(lambda v: jax.grad(likelihood.log_tilt)(t, v))(cloud.positions)
+        share = jnp.minimum(info.ess, ess(cloud.log_weights))
+        variance = temperatures * (1 / jnp.maximum(share, 1e-6) - 1) / particles
+        return LogZEstimates(info.log_z, cloud.mean(gradients), jnp.sqrt(variance), share)
+
+    keys = jr.split(key, t.shape[0])
+    return jax.lax.map(lambda pair: one(*pair), (keys, t), batch_size=min(SIDE_BY_SIDE, t.shape[0]))

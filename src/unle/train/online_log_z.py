@@ -1,0 +1,117 @@
+r"""Learn log Z(theta) while the likelihood itself is being trained, from the particles that training makes anyway.
+
+Training a conditional energy keeps a particle v_i of q(. | theta_i) for every pair.  Each is a one-sample estimate of
+the gradient of log Z,
+
+    grad log Z(theta_i) = E_{q(. | theta_i)}[grad_t s(t_i, v)]   ~   grad_t s(t_i, v_i),
+
+so one optimiser step on mean_i |grad b(t_i) - grad_t s(t_i, v_i)|^2 per step of training keeps b close to the log Z of
+the moment, at the price of one gradient per particle.  The running mean of the weights averages the noise of the single
+particles.  It follows a moving model with a lag; `fit_log_normaliser(..., start=state.average)` finishes the job.
+
+Reference: Glaser et al. (2023), appendix B.4 (where the sign of the energy's gradient is a misprint).
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.models import LogNormaliser, TiltedModel
+
+CLIP = 5.0  # global norm of a gradient
+
+
+class OnlineTraining(eqx.Module):
+    """Settings of online training.
+
+    Args:
+        width: units per hidden layer.
+        depth: hidden layers.
+        learning_rate: of Adam, constant: the target never stands still.
+        average: decay of the running mean of the weights.
+    """
+
+    width: int = eqx.field(static=True, default=64)
+    depth: int = eqx.field(static=True, default=2)
+    learning_rate: float = eqx.field(static=True, default=3e-3)
+    average: float = eqx.field(static=True, default=0.99)
+
+
+class OnlineState(NamedTuple):
+    """Where online training stands.
+
+    Attributes:
+        log_normaliser: b with the weights of the moment.
+        optimiser: the optimiser's state.
+        average: b with the running mean of the weights; the one to use.
+        loss: mean squared distance of the gradients in the last step; most of it is the particles' noise.
+    """
+
+    log_normaliser: LogNormaliser
+    optimiser: optax.OptState
+    average: LogNormaliser
+    loss: Float[Array, ""]
+
+
+def online_start(
+    key: PRNGKeyArray, dim: int, *, settings: OnlineTraining | None = None, start: LogNormaliser | None = None
+) -> OnlineState:
+    """Return the state from which online training begins.
+
+    Args:
+        key: randomness of the initial weights.
+        dim: number of parameters.
+        settings: of the training.
+        start: the log-normaliser of the previous round, in the coordinates t of this one; b = 0 by default.
+    """
+    settings = OnlineTraining() if settings is None else settings
+    b = LogNormaliser.initial(key, dim, width=settings.width, depth=settings.depth) if start is None else start
+    return OnlineState(b, _optimiser(settings).init(_trainable(b)), b, jnp.zeros(()))
+
+
+def online_update(
+    state: OnlineState,
+    model: TiltedModel,
+    t: Float[Array, "batch dim"],
+    v: Float[Array, "batch data"],
+    *,
+    settings: OnlineTraining | None = None,
+) -> OnlineState:
+    """Make one optimiser step on a batch of particles.  Pure: for use inside `jax.jit` and `jax.lax.scan`.
+
+    Args:
+        state: from `online_start` or an earlier update.
+        model: base and energy of the moment.
+        t: standardised parameters of the batch.
+        v: a particle of q(. | t_i) for each, in the base's coordinates (`model.base.whiten(t, w)`).
+        settings: as in `online_start`.
+    """
+    settings = OnlineTraining() if settings is None else settings
+    targets = jax.vmap(jax.grad(model.log_tilt_whitened))(t, v)
+
+    def loss(trained):
+        b = eqx.tree_at(_trainable, state.log_normaliser, trained)
+        return jnp.mean(jnp.sum(jnp.square(jax.vmap(jax.grad(b))(t) - targets), axis=1))
+
+    trained = _trainable(state.log_normaliser)
+    value, gradient = jax.value_and_grad(loss)(trained)
+    updates, optimiser = _optimiser(settings).update(gradient, state.optimiser, trained)
+    finite = jnp.isfinite(value)  # a particle that diverged must not take the network with it
+    new = eqx.apply_updates(trained, updates)
+    new, optimiser = jax.tree.map(lambda a, b: jnp.where(finite, a, b), (new, optimiser), (trained, state.optimiser))
+    b = eqx.tree_at(_trainable, state.log_normaliser, new)
+    average = jax.tree.map(lambda a, b: settings.average * a + (1 - settings.average) * b, state.average, b)
+    return OnlineState(b, optimiser, average, value)
+
+
+def _optimiser(settings: OnlineTraining) -> optax.GradientTransformation:
+    return optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(settings.learning_rate))
+
+
+def _trainable(b: LogNormaliser) -> Any:
+    """Gradients do not see the offset; coordinates and scale stay as they are."""
+    return b.slope, b.net

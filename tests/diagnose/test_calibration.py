@@ -1,0 +1,149 @@
+"""Weighted draws of many posteriors: exact levels, and the posterior they stand for."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+from unle.diagnose import Calibration, Evidence, Findings, calibrate, coverage, run_checks, sbc, tarp
+from unle.diagnose.record import NotApplicable
+from unle.errors import InputError
+from unle.models import TractableLikelihood
+from unle.posterior import Draws, Posterior
+from unle.space import Prior
+
+NOISE = 0.2
+
+
+class Normal(TractableLikelihood):
+    """x = theta + noise, by a model that may have another sd."""
+
+    sd: Float[Array, ""]
+
+    def prepare(self, x):
+        return x
+
+    def log_likelihood(self, theta, w):
+        return -0.5 * jnp.sum(((w - theta) / self.sd) ** 2) - len(w) * jnp.log(self.sd)
+
+
+def simulator(theta, rng):
+    return theta + NOISE * rng.normal(size=2)
+
+
+PRIOR = Prior.normal([0.0, 0.0], [1.0, 1.0], names=["a", "b"])
+
+
+def posterior(sd: float) -> Posterior:
+    return Posterior(PRIOR, Normal(jnp.asarray(sd)))
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    rng = np.random.default_rng(0)
+    theta = np.asarray(PRIOR.sample(150, seed=3))
+    return theta, theta + NOISE * rng.normal(size=theta.shape)
+
+
+@pytest.fixture(scope="module")
+def right(pairs):
+    return calibrate(posterior(NOISE), *pairs, draws=400)
+
+
+@pytest.fixture(scope="module")
+def narrow(pairs):
+    return calibrate(posterior(0.5 * NOISE), *pairs, draws=400)
+
+
+def test_weighted_draws_have_the_moments_of_the_posterior(right, pairs):
+    mean, sd = right.moments()
+    variance = 1 / (1 + 1 / NOISE**2)
+    exact = pairs[1] * variance / NOISE**2
+    assert right.effective > 100
+    assert np.abs(mean - exact).max() < 6 * np.sqrt(variance / 100)
+    np.testing.assert_allclose(sd, np.sqrt(variance), rtol=0.3)
+
+
+@pytest.mark.parametrize("check", [sbc, coverage, tarp])
+def test_a_right_posterior_passes_and_a_narrow_one_fails(check, right, narrow):
+    assert check(right).verdict == "good", str(check(right))
+    assert check(narrow).verdict == "bad", str(check(narrow))
+
+
+def test_the_advice_names_the_direction(narrow):
+    assert "too narrow" in sbc(narrow).advice
+    assert "overconfident" in coverage(narrow).advice
+
+
+def test_levels_are_uniform_whatever_the_proposal():
+    """Draws of a poor proposal, with weights: the levels stay exactly uniform, which plain ranks do not."""
+    rng = np.random.default_rng(1)
+    n, size = 3000, 5
+    x = rng.normal(size=n) * np.sqrt(1 + NOISE**2)
+    variance = 1 / (1 + 1 / NOISE**2)
+    mean = x * variance / NOISE**2
+    truth = mean + np.sqrt(variance) * rng.normal(size=n)
+    wide = 3 * np.sqrt(variance)
+    draws = mean[:, None] + 0.5 * wide + wide * rng.normal(size=(n, size))
+
+    def log_weight(theta):
+        target = -0.5 * (theta - mean[:, None]) ** 2 / variance
+        return target + 0.5 * ((theta - mean[:, None] - 0.5 * wide) / wide) ** 2
+
+    weights, own = log_weight(draws), log_weight(truth[:, None])[:, 0]
+    parts = (("a",), truth[:, None], x[:, None], draws[..., None])
+    weighted = Calibration(*parts, weights, own)
+    plain = Calibration(*parts, np.zeros_like(weights), np.zeros_like(own))
+    assert sbc(weighted).numbers["p"] > 0.001
+    assert sbc(plain).numbers["p"] < 1e-6
+
+
+def test_simulations_of_the_fit_never_make_a_good_verdict(right):
+    flattered = Calibration(**{**vars(right), "in_sample": True})
+    check = sbc(flattered)
+    assert check.verdict == "doubtful"
+    assert "--simulations" in check.advice
+
+
+def evidence(**changes) -> Evidence:
+    rng = np.random.default_rng(5)
+    theta = np.asarray(PRIOR.sample(120, seed=1), float)
+    x = theta + NOISE * rng.normal(size=theta.shape)
+    values = np.array([0.3, -0.2]) + NOISE * rng.normal(size=(4, 200, 2))
+    draws = Draws(values, ("a", "b"), np.array([[0.31, -0.21]]), 0, info={"acceptance": 0.3})
+    return Evidence(**{"posterior": posterior(NOISE), "draws": draws, "theta": theta, "x": x, **changes})
+
+
+def test_every_check_that_applies_is_made_and_the_others_say_why(tmp_path):
+    findings = run_checks(evidence(simulator=simulator, simulations=100))
+    made = {check.name for check in findings.checks}
+    assert {"cloud", "sampler", "grid", "predictive", "short_run", "sbc", "coverage", "tarp", "local_c2st"} == made
+    assert {one.name for one in findings.skipped} == {"training", "members", "normaliser"}
+    assert all(check.advice and check.verdict in ("good", "doubtful", "bad") for check in findings.checks)
+    findings.save(tmp_path / "checks")
+    again = Findings.load(tmp_path / "checks")
+    assert again.plain() == findings.plain()
+    np.testing.assert_array_equal(again.checks[-1].arrays["null"], findings.checks[-1].arrays["null"])
+
+
+def test_without_a_simulator_calibration_is_in_sample_and_replicas_are_missing():
+    found = evidence()
+    assert found.calibration.in_sample
+    with pytest.raises(NotApplicable, match="--model"):
+        _ = found.replicas
+
+
+def test_a_dear_simulator_is_not_run_unasked():
+    found = evidence(simulator=simulator, seconds=10.0)
+    assert found.calibration.in_sample
+    with pytest.raises(NotApplicable, match="--simulations"):
+        _ = found.replicas
+
+
+def test_wrong_requests_are_refused(pairs):
+    with pytest.raises(InputError, match="rows of theta"):
+        calibrate(posterior(NOISE), pairs[0][:3], pairs[1])
+    with pytest.raises(InputError, match="among cloud"):
+        run_checks(evidence(), ["clod"])
+    with pytest.raises(InputError, match="densities"):
+        coverage(Calibration.of_draws(np.zeros((30, 1)), np.zeros((30, 1)), np.zeros((30, 5, 1))))

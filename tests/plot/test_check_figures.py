@@ -1,0 +1,138 @@
+"""Figures of checks and records: the right things in them, quickly, also for 31 parameters."""
+
+import re
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from unle import plot
+from unle.diagnose import Calibration, cloud, coverage, member_agreement, predictive, sbc, tarp
+from unle.diagnose.conditional import Conditional
+from unle.diagnose.record import Check
+from unle.diagnose.rounds import rounds
+from unle.errors import InputError
+from unle.plot.svg import as_svg
+
+
+@pytest.fixture(scope="module")
+def calibration():
+    rng = np.random.default_rng(0)
+    truth, draws = rng.normal(size=(100, 2)), rng.normal(size=(100, 50, 2))
+    return Calibration.of_draws(
+        truth, truth, draws, heights=-np.sum(draws**2, -1), true_height=-np.sum(truth**2, -1), names=["a", "b"]
+    )
+
+
+def test_rank_curves_show_one_curve_per_parameter_and_a_band(calibration):
+    figure = plot.rank_curves(sbc(calibration))
+    curves = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 99]
+    assert len(curves) == 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["95 % band", "a", "b"]
+    assert len(plot.rank_histograms(sbc(calibration)).axes) == 2
+    assert len(plot.rank_curves(tarp(calibration)).axes) == 1
+    with pytest.raises(InputError, match="levels"):
+        plot.rank_curves(cloud(np.random.default_rng(0).normal(size=(50, 2)), np.zeros(2)))
+
+
+def test_coverage_goes_from_corner_to_corner(calibration):
+    line = next(l for l in plot.coverage_curve(coverage(calibration)).axes[0].lines if len(l.get_xdata()) == 99)
+    assert line.get_ydata()[0] < 0.1
+    assert line.get_ydata()[-1] > 0.9
+
+
+@pytest.mark.parametrize("dim", [3, 60])
+def test_predictive_shows_x_o(dim):
+    rng = np.random.default_rng(1)
+    figure = plot.predictive(predictive(rng.normal(size=(100, 1, dim)), np.zeros(dim)))
+    assert "x_o" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_small_figures(calibration):
+    rng = np.random.default_rng(2)
+    assert plot.cloud_distances(cloud(rng.normal(size=(100, 2)), np.zeros(2))).axes
+    logs = rng.normal(size=(50, 3))
+    assert plot.member_means(member_agreement(logs, rng.normal(size=(50, 2)), ("a", "b"))).axes
+    figure = plot.run_time([{"stage": "seconds", "fit": 2.0}, {"stage": "seconds", "fit": 1.0, "sample": 1.0}])
+    assert [bar.get_width() for bar in figure.axes[0].patches] == [1.0, 3.0]
+    with pytest.raises(InputError, match="at least one stage"):
+        plot.run_time({})
+
+
+def test_marginals_show_the_prior():
+    rng = np.random.default_rng(3)
+    figure = plot.marginals(rng.normal(size=(200, 7)), prior=rng.normal(size=(200, 7)), truth=np.zeros(7))
+    assert sum(axis.get_visible() for axis in figure.axes) == 7
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == {"prior", "posterior", "truth"}
+
+
+def test_rounds_follow_the_simulations():
+    rng = np.random.default_rng(4)
+    number = np.repeat([0, 1], 100)
+    theta = rng.normal(size=(200, 2)) * np.where(number, 0.1, 1.0)[:, None]
+    valid = rng.random(200) < np.where(number, 0.9, 0.5)
+    rows = SimpleNamespace(round=number, theta=theta, x=theta + 1, valid=valid)
+    record = rounds(rows, np.ones((1, 2)))
+    assert record.width[1] == pytest.approx(0.1, rel=0.2)
+    assert record.valid[1] > record.valid[0]
+    assert record.distance[1] < record.distance[0]
+    assert len(plot.rounds(record).axes) == 3
+
+
+def test_conditional_pairs_have_one_cell_per_pair():
+    dim, points = 4, 10
+    pair = np.zeros((dim, dim, points, points)) + 1 / points**2
+    record = Conditional(
+        tuple("abcd"),
+        np.zeros(dim),
+        np.tile(np.linspace(-1, 1, points), (dim, 1)),
+        np.full((dim, points), 1 / points),
+        pair,
+        np.eye(dim),
+    )
+    axis = plot.conditional_pairs(record).axes[0]
+    assert axis.images[0].get_array().shape == (dim * points, dim * points)
+    assert [label.get_text() for label in axis.get_xticklabels()] == list("abcd")
+
+
+def test_31_parameters_are_drawn_quickly_with_legible_names():
+    rng = np.random.default_rng(5)
+    draws = rng.normal(size=(10_000, 31))
+    start = time.perf_counter()
+    figure = plot.pairs(draws, [f"parameter_{i}" for i in range(31)], truth=np.zeros(31))
+    figure.savefig(__import__("io").BytesIO(), dpi=100)
+    assert time.perf_counter() - start < 20
+    axis = figure.axes[0]
+    names = [label.get_text() for label in axis.get_xticklabels()]
+    assert names == [f"parameter_{i}" for i in range(31)]
+    boxes = [label.get_window_extent() for label in axis.get_yticklabels()]
+    assert not any(a.overlaps(b) for a, b in zip(boxes, boxes[1:], strict=False))
+    assert min(label.get_fontsize() for label in axis.get_yticklabels()) >= 7
+
+
+def test_svg_has_ids_of_its_own_and_colours_of_the_page():
+    figure = plot.marginals(np.random.default_rng(6).normal(size=(50, 1)), ["<b>&"])
+    text = as_svg(figure, "mine")
+    assert text.startswith("<svg")
+    assert "var(--learned)" in text
+    assert "<b>" not in text
+    assert all(found.startswith("mine-") for found in re.findall(r'\bid="([^"]+)"', text))
+    assert all(found.startswith("mine-") for found in re.findall(r"url\(#([^)]+)\)", text))
+
+
+def test_grid_and_sampler_figures():
+    rng = np.random.default_rng(7)
+    axis = np.linspace(-1, 1, 20)
+    arrays = {"axis_0": axis, "axis_1": axis, "density": np.ones((20, 20)), "draws": rng.normal(size=(50, 2))}
+    check = Check("grid", "", "", "good", {}, "", arrays)
+    assert len(plot.density_and_draws(check).axes) == 2
+    arrays = {
+        "r_hat": np.ones(2),
+        "ess_bulk": np.ones(2),
+        "ess_tail": np.ones(2),
+        "temperatures": axis,
+        "ess_path": axis,
+    }
+    check = Check("sampler", "", "", "good", {"r_hat": 1.0}, "", arrays, ("a", "b"))
+    assert len(plot.sampler_path(check).axes) == 3

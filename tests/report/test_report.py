@@ -1,0 +1,160 @@
+"""The page: everything in it, nothing from elsewhere, nothing that a name could smuggle in."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unle.cli import app
+from unle.diagnose.export import export_draws
+from unle.diagnose.summary import bayes_factor, hdi, summarise
+from unle.errors import InputError, StoreError
+from unle.posterior import Draws
+from unle.report import write_report
+from unle.report.words import command, prior_rows
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Outline(HTMLParser):
+    """Checks that elements are closed in order, and collects ids and links."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.links, self.wrong = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [attributes[name] for name in ("src", "href") if attributes.get(name)]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [attributes[name] for name in ("src", "href", "xlink:href") if attributes.get(name)]
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+
+@pytest.fixture(scope="module")
+def page(story):
+    path = write_report(story.run, story.posterior, story.draws, story.findings)
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_page_is_whole_and_small(page):
+    outline = Outline()
+    outline.feed(page)
+    assert not outline.wrong
+    assert not outline.open
+    assert len(outline.ids) == len(set(outline.ids))
+    assert len(page) < 5e6
+
+
+def test_nothing_comes_from_elsewhere(page):
+    outline = Outline()
+    outline.feed(page)
+    assert [link for link in outline.links if not link.startswith(("#", "data:"))] == []
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+
+
+def test_the_story_is_told_in_order(page, story):
+    heads = re.findall(r"<h2[^>]*>(.*?)</h2>", page)
+    assert heads == ["The question", "The answer", "Can I believe it?", "How it was made"]
+    for check in story.findings.checks:
+        assert check.title in page
+    for one in story.findings.skipped:
+        assert one.title in page
+    assert page.count("<svg") >= 8
+
+
+def test_names_cannot_smuggle_in_markup(page):
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "a &amp; b" in page
+
+
+def test_the_observation_can_be_saved_from_the_page(page, story):
+    from urllib.parse import unquote
+
+    content = json.loads(unquote(re.search(r'href="data:application/json,([^"]+)"', page).group(1)))
+    np.testing.assert_allclose(content["x_o"], story.draws.x_o)
+
+
+def test_the_command_line_writes_the_page_from_kept_findings(story, tmp_path):
+    target = tmp_path / "page.html"
+    result = CliRunner().invoke(app, ["report", str(story.run.path), "--out", str(target)])
+    assert result.exit_code == 0, result.output
+    assert "verdict" in result.stdout
+    assert target.stat().st_size > 50_000
+
+
+def test_check_prints_json(story):
+    result = CliRunner().invoke(app, ["check", str(story.run.path), "--only", "sampler", "--json"])
+    assert result.exit_code == 0, result.output
+    (check,) = json.loads(result.stdout)["checks"]
+    assert check["name"] == "sampler"
+    assert check["verdict"] in ("good", "doubtful", "bad")
+    assert (
+        len(json.loads((story.run.path / "checks.json").read_text())["checks"]) > 1
+    )  # a part does not replace the whole
+
+
+@pytest.mark.parametrize("verb", ["check", "report"])
+def test_an_unfinished_run_gives_one_sentence(tmp_path, verb):
+    result = CliRunner().invoke(app, [verb, str(tmp_path)])
+    assert result.exit_code == 1
+    assert "holds no run" in result.stderr
+
+
+def test_words_of_settings():
+    spec = {"names": ["a", "b"], "blocks": [{"family": "Uniform", "arguments": {"low": [0.0, 1.0], "high": 2.0}}]}
+    assert prior_rows(spec) == [("a", "Uniform(low 0, high 2)"), ("b", "Uniform(low 1, high 2)")]
+    text = command({"model": "my model.py", "budget": 5, "seed": 0, "members": None, "x_o": [[1]]}, "runs/x")
+    assert text == "unle run 'my model.py' --budget 5 --seed 0 --observation x_o.json --out runs/x"
+
+
+def test_summary_and_its_intervals(story):
+    found = summarise(story.draws, prior=np.random.default_rng(0).uniform(-1, 1, size=(1000, 3)))
+    assert (found.hdi_low < found.mean).all()
+    assert (found.shrinkage > 0.8).all()
+    assert found.log_evidence_error < 0.2
+    low, high = hdi(np.concatenate([np.zeros(95), np.full(5, 9.0)]))
+    assert (low, high) == (0.0, 0.0)
+
+
+def test_partial_correlation_is_that_of_a_gaussian():
+    rng = np.random.default_rng(1)
+    cause = rng.normal(size=20_000)
+    values = np.stack([cause, cause + rng.normal(size=20_000), cause + rng.normal(size=20_000)], axis=1)
+    found = summarise(Draws(values[None], ("a", "b", "c"), np.zeros((1, 1)), 0))
+    assert found.correlation[1, 2] == pytest.approx(0.5, abs=0.03)
+    assert found.partial[1, 2] == pytest.approx(0.0, abs=0.03)
+
+
+def test_bayes_factor_of_a_model_with_itself_is_nothing(story):
+    same = bayes_factor((story.posterior, story.draws), (story.posterior, story.draws))
+    assert same.log_factor == 0
+    other = Draws(story.draws.values, story.draws.names, story.draws.x_o + 1, 0, -1.0)
+    with pytest.raises(InputError, match="same observation"):
+        bayes_factor((story.posterior, story.draws), (story.posterior, other))
+
+
+def test_draws_are_exported(story, tmp_path):
+    path = export_draws(story.draws, tmp_path / "draws.csv")
+    lines = path.read_text().splitlines()
+    assert len(lines) == len(story.draws) + 1
+    assert lines[1].startswith("0,0,")
+    assert Draws.load(export_draws(story.draws, tmp_path / "d.nc")).names == story.draws.names
+    with pytest.raises(StoreError, match="not overwritten"):
+        export_draws(story.draws, path)
+    with pytest.raises(InputError, match=r"\.nc, \.zarr or \.csv"):
+        export_draws(story.draws, tmp_path / "draws.xls")

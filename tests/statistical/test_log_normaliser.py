@@ -1,0 +1,142 @@
+"""Learned log-normalisers and validity probabilities against exact ones."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from unle.models import AlwaysValid, ValidityNet
+from unle.train import (
+    LogNormaliserTraining,
+    OnlineTraining,
+    estimate_log_z,
+    fit_log_normaliser,
+    fit_validity,
+    online_start,
+    online_update,
+)
+
+TOLERANCE = 0.05  # nats, the largest error over the posterior
+
+
+@pytest.fixture(scope="module")
+def theta(known):
+    return known.exact.draws(np.random.default_rng(0), 2000)
+
+
+def errors(known, b):
+    """Return b - log Z at a thousand fresh posterior draws."""
+    fresh = jnp.asarray(known.exact.draws(np.random.default_rng(1), 1000), jnp.float32)
+    return np.asarray(jax.vmap(lambda one: b(known.likelihood.standardise(one)) - known.log_z(one))(fresh), float)
+
+
+@pytest.mark.parametrize(("temperatures", "moves"), [(1, 0), pytest.param(4, 1, marks=pytest.mark.slow)])
+def test_estimates_of_log_z_and_of_its_gradient(known, theta, temperatures, moves):
+    some = jnp.asarray(theta[:40], jnp.float32)
+    found = estimate_log_z(jr.key(0), known.likelihood, some, particles=2000, temperatures=temperatures, moves=moves)
+    off = np.asarray(found.values - jax.vmap(known.log_z)(some), float)
+    assert np.abs(off / np.asarray(found.errors)).max() < 4.5
+    assert np.abs(off.mean()) < 0.02
+    slopes = jax.vmap(jax.grad(known.log_z))(some)
+    np.testing.assert_allclose(found.gradients, slopes, atol=0.25)
+    assert np.abs(np.asarray(found.gradients - slopes)).mean() < 0.05
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(LogNormaliserTraining(), id="default"),
+        pytest.param(LogNormaliserTraining(values=0.0), id="gradients only", marks=pytest.mark.slow),
+    ],
+)
+def test_log_normaliser_over_the_posterior(known, theta, settings):
+    fit = fit_log_normaliser(jr.key(1), known.likelihood, theta, settings=settings)
+    off = errors(known, fit.log_normaliser)
+    assert np.abs(off - off.mean()).max() < TOLERANCE
+    assert abs(off.mean()) < 0.02  # in absolute units, so that members of an ensemble can be compared
+    assert off.std() < fit.error_sd + 0.01
+    assert fit.temperatures == 1
+    # A normaliser of another model is noticed by the same comparison.
+    other = errors(known, fit.log_normaliser.in_coordinates(jnp.array([0.1, 0.0]), jnp.ones(2)))
+    assert np.abs(other - other.mean()).max() > TOLERANCE
+
+
+def test_online_training_recycles_particles(known, theta):
+    """Exact draws of the model stand for the particles of training, one per theta."""
+    settings = OnlineTraining(width=32)
+    t = jnp.asarray(theta, jnp.float32)
+    precision = 1 + jnp.exp(t[:, 1])
+
+    @jax.jit
+    def train(key):
+        key_start, key_steps = jr.split(key)
+
+        def step(state, key):
+            key_rows, key_noise = jr.split(key)
+            rows = jr.randint(key_rows, (256,), 0, len(t))
+            v = t[rows, 0] / precision[rows] + jr.normal(key_noise, (256,)) / jnp.sqrt(precision[rows])
+            return online_update(state, known.likelihood.model, t[rows], v[:, None], settings=settings), None
+
+        start = online_start(key_start, 2, settings=settings)
+        return jax.lax.scan(step, start, jr.split(key_steps, 2000))[0]
+
+    off = errors(known, train(jr.key(2)).average)
+    assert off.std() < 0.05
+    assert np.quantile(np.abs(off - off.mean()), 0.95) < 0.1
+
+
+def test_one_diverged_particle_does_not_spoil_online_training(known):
+    state = online_start(jr.key(0), 2)
+    t, v = jnp.zeros((4, 2)), jnp.array([[0.0], [1.0], [jnp.nan], [2.0]])
+    update = jax.jit(lambda v: online_update(state, known.likelihood.model, t, v).log_normaliser)
+    assert eqx.tree_equal(update(v), state.log_normaliser)
+    assert not eqx.tree_equal(update(jnp.nan_to_num(v)), state.log_normaliser)
+
+
+def truth(theta):
+    """P(valid | theta), about a quarter on average."""
+    return 1 / (1 + np.exp(-(1.5 * theta[:, 0] + theta[:, 0] * theta[:, 1] - 1.5)))
+
+
+@pytest.fixture(scope="module")
+def flags():
+    rng = np.random.default_rng(3)
+    theta = rng.normal(size=(4000, 2))
+    return theta, rng.uniform(size=4000) < truth(theta)
+
+
+@eqx.filter_jit
+def probabilities(net, theta):
+    return jnp.exp(jax.vmap(net)(theta))
+
+
+def distance(net):
+    """Return the mean |probability - truth| over fresh theta."""
+    fresh = np.random.default_rng(4).normal(size=(2000, 2))
+    return float(np.mean(np.abs(np.asarray(probabilities(net, jnp.asarray(fresh, jnp.float32))) - truth(fresh))))
+
+
+def test_validity_is_calibrated_and_reweighted_classes_would_not_be(flags):
+    theta, valid = flags
+    fit = fit_validity(jr.key(4), theta, valid)
+    assert isinstance(fit.validity, ValidityNet)
+    assert distance(fit.validity) < 0.04
+    assert fit.calibration_error < 2 * fit.calibration_noise
+    assert fit.rate == valid.mean()
+    # Balanced classes: every invalid row counted less, as weights 1 / n_class do.
+    few = np.flatnonzero(valid)
+    balanced = np.concatenate([few, np.flatnonzero(~valid)[: len(few)]])
+    assert distance(fit_validity(jr.key(4), theta[balanced], valid[balanced]).validity) > 0.1
+
+
+def test_validity_with_few_failures(flags):
+    theta, _ = flags
+    valid = np.ones(500, bool)
+    assert isinstance(fit_validity(jr.key(5), theta[:500], valid).validity, AlwaysValid)
+    valid[[3, 77, 200]] = False  # at random: nothing to learn beyond the rate
+    fit = fit_validity(jr.key(5), theta[:500], valid)
+    values = np.asarray(probabilities(fit.validity, jnp.asarray(theta[500:1500], jnp.float32)))
+    assert 0.97 < values.mean() < 1
+    assert values.min() > 0.8
