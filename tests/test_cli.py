@@ -137,6 +137,42 @@ def test_simulations_are_reused_when_the_fit_is_missing(finished, tmp_path):
     np.testing.assert_array_equal(Draws.load(copy / "draws.nc").values, Draws.load(finished.out / "draws.nc").values)
 
 
+def test_a_run_that_died_while_sampling_is_resumed(finished, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(finished.out, copy)
+    (copy / "draws.nc").unlink()
+    result = unle("resume", copy, finished.folder / "model.py", "--json")
+    assert result.exit_code == 0, result.output
+    assert set(json.loads(result.stdout)["seconds"]) == {"sample"}
+    np.testing.assert_array_equal(Draws.load(copy / "draws.nc").values, Draws.load(finished.out / "draws.nc").values)
+
+
+def test_simulations_made_elsewhere_are_used(finished, tmp_path):
+    assert unle("export", finished.out, tmp_path / "sims.npz").exit_code == 0
+    calls = finished.calls()
+    command = [*finished.command[:-1], tmp_path / "brought", "--simulations", tmp_path / "sims.npz"]
+    result = unle(*command)
+    assert result.exit_code == 0, result.output
+    assert finished.calls() == calls
+    draws = Draws.load(tmp_path / "brought/draws.nc")
+    np.testing.assert_array_equal(draws.values, Draws.load(finished.out / "draws.nc").values)
+    assert unle("resume", tmp_path / "brought").exit_code == 0
+    other = np.load(tmp_path / "sims.npz")
+    np.savez(tmp_path / "sims.npz", theta=other["theta"], x=other["x"] + 1)
+    assert "simulations_sha256 was" in one_sentence(unle(*command))
+
+
+def test_a_damaged_fit_is_refused(finished, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(finished.out, copy)
+    content = bytearray((copy / "rounds/00/likelihood.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (copy / "rounds/00/likelihood.npz").write_bytes(content)
+    (tmp_path / "x.json").write_text("[0.0, 0.0]")
+    assert "check sum does not fit" in one_sentence(unle("resume", copy, finished.folder / "model.py"))
+    assert "check sum does not fit" in one_sentence(unle("sample", copy, "--observation", tmp_path / "x.json"))
+
+
 def test_other_settings_are_refused_by_name(finished):
     sentence = one_sentence(unle(*finished.command, "--budget", "65"))
     assert "budget was 64 and is now 65" in sentence

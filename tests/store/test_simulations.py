@@ -102,11 +102,11 @@ def test_a_later_format_is_refused(path):
         SimulationStore(path)
 
 
-@pytest.mark.parametrize("column", ["data", "width", "dim", "valid", "reason", "id"])
+@pytest.mark.parametrize("column", ["data", "width", "dim", "valid", "id"])
 def test_a_changed_row_is_refused_when_it_is_read(path, column):
     with SimulationStore(path) as store:
         fill(store, n=20)
-    value = {"data": "zeroblob(56)", "width": 3, "dim": 2, "valid": 0, "reason": "'none'", "id": 77}[column]
+    value = {"data": "zeroblob(56)", "width": 3, "dim": 2, "valid": 0, "id": 77}[column]
     connection = sqlite3.connect(path)
     connection.execute(f"UPDATE simulations SET {column} = {value} WHERE id = 7")
     connection.commit()
@@ -115,6 +115,17 @@ def test_a_changed_row_is_refused_when_it_is_read(path, column):
         store.read()
     with SimulationStore(path) as store, pytest.raises(StoreError, match="is damaged"):
         list(store.batches(5))
+
+
+def test_a_changed_reason_is_refused_when_it_is_read(path):
+    with SimulationStore(path) as store:
+        store.append(ids=[0, 1], theta=np.ones((2, 1)), x=[None, np.ones(1)], reasons=["crashed", ""])
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE simulations SET reason = 'timed out' WHERE id = 0")
+    connection.commit()
+    connection.close()
+    with SimulationStore(path) as store, pytest.raises(StoreError, match="check sum"):
+        store.read()
 
 
 @pytest.mark.parametrize("harm", ["truncated", "overwritten"])

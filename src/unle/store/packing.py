@@ -48,7 +48,7 @@ def unpack(blobs: Sequence[bytes], dim: int, widths: Int[np.ndarray, " n"]) -> U
         starts, _ = x.bounds()
         for width in np.unique(widths).tolist():
             there = np.flatnonzero(widths == width)
-            rows = _matrix([blobs[i] for i in there], dim + max(width, 0) + 2)
+            rows = _matrix([blobs[i] for i in there.tolist()], dim + max(width, 0) + 2)
             theta[there], tail[there] = rows[:, :dim], rows[:, -2:]
             if width > NOTHING:
                 x.values[starts[there, None] + np.arange(width)] = rows[:, dim:-2]

@@ -105,7 +105,10 @@ def read_batches(
 
 
 def _rounds(connection: Connection) -> list[int]:
-    return [row[0] for row in connection.query("SELECT DISTINCT round FROM simulations ORDER BY round")]
+    rounds, last = [], -1
+    while (found := connection.query("SELECT min(round) FROM simulations WHERE round > ?", (last,))[0][0]) is not None:
+        rounds.append(last := found)  # by the primary key; DISTINCT would read the whole table
+    return rounds
 
 
 def _spans(connection: Connection, rounds: list[int]) -> list[tuple[int, int, int]]:
@@ -131,7 +134,7 @@ def _blocks(connection: Connection, number: int, span: str = "", values: tuple =
     where, values = f" WHERE round = ?{span}", (number, *values)
     # What is the same for nearly all rows, or can be counted, is not fetched row by row: every cell costs time.
     dim, ids = _outline(connection, where, values)
-    invalid = connection.query(f"SELECT id, reason FROM simulations{where} AND (NOT valid OR reason <> '')", values)
+    invalid = connection.query(f"SELECT id, reason FROM simulations{where} AND valid = 0", values)
     reason_of = dict(invalid)
     if not all(reason_of.values()):
         raise StoreError(f"{connection.name} is damaged: an invalid simulation has no reason.")

@@ -149,7 +149,7 @@ class SimulationStore:
         """Return how often each reason occurs, by its first words ("not finite", "ValueError", ...)."""
         where, values = ("", ()) if round is None else (" AND round = ?", (round,))
         first = "substr(reason, 1, instr(reason || ':', ':') - 1)"
-        statement = f"SELECT {first}, count(*) FROM simulations WHERE NOT valid{where} GROUP BY 1 ORDER BY 2 DESC, 1"
+        statement = f"SELECT {first}, count(*) FROM simulations WHERE valid = 0{where} GROUP BY 1 ORDER BY 2 DESC, 1"
         return dict(self._connection.query(statement, values))
 
     def width(self, round: int = 0) -> int | None:
