@@ -37,7 +37,8 @@ def test_rank_curves_show_one_curve_per_parameter_and_a_band(calibration):
 
 
 def test_coverage_goes_from_corner_to_corner(calibration):
-    line = next(l for l in plot.coverage_curve(coverage(calibration)).axes[0].lines if len(l.get_xdata()) == 99)
+    lines = plot.coverage_curve(coverage(calibration)).axes[0].lines
+    line = next(one for one in lines if len(one.get_xdata()) == 99)
     assert line.get_ydata()[0] < 0.1
     assert line.get_ydata()[-1] > 0.9
 
