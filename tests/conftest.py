@@ -1,9 +1,11 @@
 """Fixtures for the whole suite: quiet, seeded, on the CPU, and strict where strictness costs nothing."""
 
 import os
+import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # tolerances are for the CPU; set the variable to try others
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ["UNLE_STATE"] = tempfile.mkdtemp(prefix="unle-state-")  # not the one of whoever runs the tests
 # Tests compile many small programs and run them briefly: compiling fast matters more than fast programs.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 

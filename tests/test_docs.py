@@ -89,6 +89,15 @@ def linear_fit(prior):
     return SimpleNamespace(fit=fit)
 
 
+@pytest.mark.parametrize("name", ["simulators.md", "cluster.md", "storage.md"])
+def test_the_pages_about_simulating_run_from_top_to_bottom(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}
+    for block in python_blocks(DOCS / name):
+        exec(compile(block, name, "exec"), namespace)
+    assert namespace["simulations"].valid.all()
+
+
 def test_the_quickstart_runs_from_top_to_bottom(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(vars(unle), "AUNLE", linear_fit)

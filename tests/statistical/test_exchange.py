@@ -176,6 +176,7 @@ def test_auxiliary_draws_visit_both_modes_with_their_weights():
     assert abs((local > 0).mean() - 0.2) > 2 * Z * error
 
 
+@pytest.mark.slow
 def test_bridging_raises_the_acceptance():
     """Long steps of a fixed size: the same chains, with and without densities in between."""
     # Z(u) = exp(5 u^2), and the ratio of two of them has a log of variance 10 (u - u')^2.

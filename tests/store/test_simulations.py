@@ -102,11 +102,11 @@ def test_a_later_format_is_refused(path):
         SimulationStore(path)
 
 
-@pytest.mark.parametrize("column", ["theta", "x", "seconds", "valid", "reason"])
+@pytest.mark.parametrize("column", ["data", "width", "dim", "valid", "reason", "id"])
 def test_a_changed_row_is_refused_when_it_is_read(path, column):
     with SimulationStore(path) as store:
         fill(store, n=20)
-    value = {"theta": "zeroblob(24)", "x": "zeroblob(16)", "seconds": "0.25", "valid": "0", "reason": "'none'"}[column]
+    value = {"data": "zeroblob(56)", "width": 3, "dim": 2, "valid": 0, "reason": "'none'", "id": 77}[column]
     connection = sqlite3.connect(path)
     connection.execute(f"UPDATE simulations SET {column} = {value} WHERE id = 7")
     connection.commit()
@@ -137,10 +137,10 @@ def test_a_vector_of_impossible_length_is_refused(path):
     with SimulationStore(path) as store:
         fill(store, n=2)
     connection = sqlite3.connect(path)
-    connection.execute("UPDATE simulations SET theta = x'00' WHERE id = 1")
+    connection.execute("UPDATE simulations SET data = x'00' WHERE id = 1")
     connection.commit()
     connection.close()
-    with SimulationStore(path) as store, pytest.raises(StoreError, match="eight bytes"):
+    with SimulationStore(path) as store, pytest.raises(StoreError, match="another length"):
         store.read()
 
 

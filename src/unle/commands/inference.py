@@ -11,10 +11,11 @@ from unle.commands import whereabouts
 from unle.commands.console import Stages, say
 from unle.commands.model import Model
 from unle.commands.observation import fit_to
+from unle.commands.sequential import fit_in_rounds
 from unle.commands.where import Where
 from unle.diagnose.c2st import c2st_fast
 from unle.errors import InputError, StoreError
-from unle.methods import AUNLE
+from unle.methods import AUNLE, SUNLE, ByExchange, Divi, Online
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
 from unle.simulate import Simulations, simulate
@@ -22,7 +23,8 @@ from unle.store import RunDirectory, SimulationStore
 from unle.store.json_files import plain
 from unle.train import GaussianTraining, TiltedTraining
 
-METHODS = ("aunle",)
+METHODS = ("aunle", "sunle")
+POSTERIORS = {"divi": Divi(), "online": Online(), "exchange": ByExchange()}
 HERE = Where()
 ONLY_DRAWS = {"x_o", "draws"}  # settings that the fit does not depend on
 
@@ -43,6 +45,8 @@ class Request:
         timeout: seconds that one simulation may take.
         imported: check sum of the simulations that were made elsewhere and are used instead; None to simulate.
         simulations: these simulations; not needed when the run's directory has them.
+        rounds: of a sequential method; None for others.
+        posterior: how a sequential method deals with its normaliser; None for others.
     """
 
     model: Model
@@ -56,6 +60,8 @@ class Request:
     timeout: float | None = None
     imported: str | None = None
     simulations: Simulations | None = None
+    rounds: int | None = None
+    posterior: str | None = None
 
     def settings(self) -> dict[str, Any]:
         """Return everything that decides the result, for `run.json`."""
@@ -70,15 +76,27 @@ class Request:
             "simulations_sha256": self.imported,
             "members": self.members,
             "iterations": self.iterations,
+            "rounds": self.rounds,
+            "posterior": self.posterior,
             "draws": self.draws,
             "x_o": self.x_o,
         }
 
-    def build(self) -> AUNLE:
+    def build(self) -> AUNLE | SUNLE:
         """Return the method with its settings."""
         parts: dict[str, Any] = {} if self.members is None else {"members": self.members}
         if self.iterations is not None:
             parts["base"] = GaussianTraining(iterations=self.iterations)
+        if self.method == "sunle":
+            if self.iterations is not None:
+                default = SUNLE(self.model.prior).training
+                parts["training"] = TiltedTraining(
+                    default.particles, iterations=self.iterations, learning_rate=default.learning_rate
+                )
+            return SUNLE(
+                self.model.prior, self.model.simulator, normalising=POSTERIORS[self.posterior or "divi"], **parts
+            )
+        if self.iterations is not None:
             parts["training"] = TiltedTraining(iterations=self.iterations)
         return AUNLE(self.model.prior, **parts)
 
@@ -92,6 +110,12 @@ def open_run(path: Path, request: Request) -> RunDirectory:
     """
     if request.method not in METHODS:
         raise InputError(f"expected a method among {', '.join(METHODS)}; got {request.method!r}.")
+    if request.posterior not in (None, *POSTERIORS):
+        raise InputError(f"expected --posterior to be {', '.join(POSTERIORS)}; got {request.posterior!r}.")
+    if request.method == "sunle" and request.x_o is None:
+        raise InputError("expected an observation: a sequential method simulates around it; try --observation FILE.")
+    if request.method == "sunle" and request.imported is not None:
+        raise InputError("expected --method aunle with --simulations: a sequential method chooses its own parameters.")
     if request.model.task is not None and request.x_o is not None:
         fit_to(request.x_o, request.model.task.dim_x)
     request.build()
@@ -126,19 +150,13 @@ def infer(request: Request, run: RunDirectory, stages: Stages, where: Where = HE
 
 
 def _infer(request: Request, run: RunDirectory, stages: Stages, where: Where) -> tuple[Posterior, Draws | None]:
-    fitted = run.likelihood(0)
+    fitted = run.likelihood((request.rounds or 1) - 1)
     if run.finished("fit"):
         posterior = Posterior.load(fitted)
     else:
-        with stages.stage("simulate"), run.simulations() as store:
-            simulations = simulate_into(store, request, where)
-        if request.x_o is not None:
-            fit_to(request.x_o, simulations.x.shape[1])
-        with stages.stage("fit"):
-            seed = request.seed + 1
-            posterior = request.build().fit(simulations, seed=seed, on_metrics=run.append_metrics)
-            posterior.save(fitted, note={"method": request.method, "seed": seed, "budget": request.budget})
-            run.seal("fit", [fitted.with_suffix(".json"), fitted.with_suffix(".npz")])
+        posterior = _fit(request, run, stages, where)
+        posterior.save(fitted, note={"method": request.method, "seed": request.seed, "budget": request.budget})
+        run.seal("fit", [fitted.with_suffix(".json"), fitted.with_suffix(".npz")])
     draws = None
     if request.x_o is not None and run.finished("draws"):
         draws = Draws.load(run.draws)
@@ -150,6 +168,19 @@ def _infer(request: Request, run: RunDirectory, stages: Stages, where: Where) ->
     if stages.seconds:
         run.append_metrics(stage="seconds", **stages.seconds)
     return posterior, draws
+
+
+def _fit(request: Request, run: RunDirectory, stages: Stages, where: Where) -> Posterior:
+    """Simulate and fit."""
+    method = request.build()
+    if isinstance(method, SUNLE):
+        return fit_in_rounds(method, request, run, stages, where)
+    with stages.stage("simulate"), run.simulations() as store:
+        simulations = simulate_into(store, request, where)
+    if request.x_o is not None:
+        fit_to(request.x_o, simulations.x.shape[1])
+    with stages.stage("fit"):
+        return method.fit(simulations, seed=request.seed + 1, on_metrics=run.append_metrics)
 
 
 def sample(posterior: Posterior, x_o: np.ndarray, n: int, *, seed: int) -> Draws:

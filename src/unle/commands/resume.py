@@ -1,5 +1,6 @@
 """`unle resume`: go on with a run after a crash, a kill or Ctrl-C."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,7 +71,7 @@ def _model(directory: Path, settings: dict[str, Any], given: str | None) -> Any:
             f"{path} has changed since this run began, and simulations of two versions must not be mixed; "
             "restore it, or begin a new run with another --out."
         )
-    return load_model(str(path))
+    return replace(load_model(str(path)), name=name)  # a file may be renamed; its content counts
 
 
 def _request(model: Any, settings: dict[str, Any]) -> Any:
@@ -91,6 +92,8 @@ def _request(model: Any, settings: dict[str, Any]) -> Any:
             iterations=settings["iterations"],
             timeout=settings["timeout"],
             imported=settings["simulations_sha256"],
+            rounds=settings["rounds"],
+            posterior=settings["posterior"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the settings of this run are damaged, or of another version of unle ({error}).") from None

@@ -18,8 +18,13 @@ def run(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A built-in task, or a Python file with `prior` and `simulator`.")
     ],
-    method: Annotated[str, typer.Option(help="How to infer.")] = "aunle",
+    method: Annotated[str, typer.Option(help="How to infer: aunle, or sunle in rounds.")] = "aunle",
     budget: Annotated[int, typer.Option(min=1, help="Number of simulations.")] = 1000,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of sunle.  [default: 10]")] = None,
+    posterior: Annotated[
+        str | None,
+        typer.Option(help="How sunle treats its normaliser: divi, online or exchange.  [default: divi]"),
+    ] = None,
     observation: Annotated[
         str | None,
         typer.Option(help="File with x_o (.csv, .txt, .npy, .json), or the number of a task's observation, 1 to 10."),
@@ -67,8 +72,12 @@ def run(
         given = None if simulations is None else _load(simulations, loaded.prior.names)
         budget = budget if given is None else len(given)
         imported = None if given is None else given.digest()
+        if method != "sunle" and (rounds is not None or posterior is not None):
+            raise InputError("expected --rounds and --posterior with --method sunle only; aunle has one round.")
+        if method == "sunle":
+            rounds, posterior = rounds or 10, posterior or "divi"
         request = inference.Request(
-            loaded, budget, x_o, draws, seed, method, members, iterations, timeout, imported, given
+            loaded, budget, x_o, draws, seed, method, members, iterations, timeout, imported, given, rounds, posterior
         )
         kept = inference.open_run(directory, request)
         stages = Stages()

@@ -1,5 +1,18 @@
 """Methods: from simulations to a posterior, one file each."""
 
 from unle.methods.aunle import AUNLE
+from unle.methods.normalising import AbstractNormalising, ByExchange, Divi, Online
+from unle.methods.rounds import Round, Rounds
+from unle.methods.sunle import SUNLE, SequentialRun
 
-__all__ = ["AUNLE"]
+__all__ = [
+    "AUNLE",
+    "SUNLE",
+    "AbstractNormalising",
+    "ByExchange",
+    "Divi",
+    "Online",
+    "Round",
+    "Rounds",
+    "SequentialRun",
+]

@@ -3,6 +3,7 @@
 from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
 from unle.models.conditional import ConditionalLikelihood, DoublyIntractableLikelihood
 from unle.models.energy import AbstractEnergy, MlpEnergy, NoEnergy
+from unle.models.focus import Region, Tempered
 from unle.models.likelihood import AbstractLikelihood, Ensemble, TiltedLikelihood, TractableLikelihood
 from unle.models.log_normaliser import LogNormaliser, Normalised
 from unle.models.mixture import Mixture, mixture
@@ -28,6 +29,8 @@ __all__ = [
     "MlpEnergy",
     "NoEnergy",
     "Normalised",
+    "Region",
+    "Tempered",
     "TiltedLikelihood",
     "TiltedModel",
     "TractableLikelihood",

@@ -20,6 +20,8 @@ from unle.errors import InputError
 from unle.simulate.sandbox import Sandbox
 from unle.simulate.work import Work, adopt, do
 
+PATIENCE = "10s"  # for a scheduler to answer
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -91,7 +93,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
         raise InputError('expected Dask to be installed; try: pip install "unle[dask]"') from None
     try:
         scheduler: dict[str, Any] = {"scheduler_file" if address.endswith(".json") else "address": address}
-        client = Client(**scheduler, timeout="10s", set_as_default=False)
+        client = Client(**scheduler, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise InputError(f"expected a Dask scheduler at {address}; got no answer ({error}); is it running?") from error
     try:

@@ -2,6 +2,7 @@
 
 from unle.space.marginals import Marginals, choose_marginals
 from unle.space.prior import Prior
+from unle.space.restandardise import restandardise_theta, restandardise_x
 from unle.space.scaling import Standardiser, ThetaSpace, XSpace, fit_theta_space, fit_x_space
 
 __all__ = [
@@ -13,4 +14,6 @@ __all__ = [
     "choose_marginals",
     "fit_theta_space",
     "fit_x_space",
+    "restandardise_theta",
+    "restandardise_x",
 ]

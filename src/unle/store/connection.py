@@ -9,19 +9,22 @@ from unle.errors import StoreError
 FORMAT = 2  # written as SQLite's user_version; raise it when the columns change
 _APPLICATION = 0x756E6C65  # "unle": tells our files from any other SQLite database
 
-COLUMNS = ("round", "id", "theta", "x", "valid", "reason", "seconds", "worker", "check_sum")
-# Without rowid: the rows lie in the order of (round, id), in which they are read.
+COLUMNS = ("round", "id", "valid", "reason", "seconds", "worker", "dim", "width", "data", "theta", "x")
+# Without rowid: the rows lie in the order of (round, id), in which they are read. Fetching a cell costs far more than
+# its bytes: all numbers of a row are one blob (see `unle.store.packing`), and theta and x are cut out of it on demand.
 _CREATE = """
 CREATE TABLE simulations (
     round INTEGER NOT NULL,
     id INTEGER NOT NULL,
-    theta BLOB NOT NULL,
-    x BLOB,
     valid INTEGER NOT NULL CHECK (valid IN (0, 1)),
     reason TEXT NOT NULL,
     seconds REAL NOT NULL,
     worker TEXT NOT NULL,
-    check_sum INTEGER NOT NULL,
+    dim INTEGER NOT NULL,
+    width INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    theta BLOB AS (substr(data, 1, 8 * dim)) VIRTUAL,
+    x BLOB AS (CASE WHEN width >= 0 THEN substr(data, 8 * dim + 1, 8 * width) END) VIRTUAL,
     PRIMARY KEY (round, id)
 ) WITHOUT ROWID
 """
@@ -97,7 +100,7 @@ class Connection:
             return
         (application,) = self.sql.execute("PRAGMA application_id").fetchone()
         (version,) = self.sql.execute("PRAGMA user_version").fetchone()
-        columns = tuple(row[1] for row in self.sql.execute("PRAGMA table_info(simulations)"))
+        columns = tuple(row[1] for row in self.sql.execute("PRAGMA table_xinfo(simulations)"))
         if application != _APPLICATION:
             raise StoreError(f"{self.name} is an SQLite file of another program, not a simulation store.")
         if version != FORMAT:

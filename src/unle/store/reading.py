@@ -11,12 +11,13 @@ from jaxtyping import Bool, Float, Int
 from unle.errors import StoreError
 from unle.store.checks import row_checks
 from unle.store.connection import Connection
+from unle.store.packing import unpack
 from unle.store.ragged import Ragged
 
 AT_ONCE = 10_000  # rows fetched at a time: a million tuples would cost far more memory than their arrays
 MIXED = 8  # blocks of that size that a shuffled stream holds in memory
 
-_COLUMNS = "SELECT id, theta, x, seconds, check_sum FROM simulations"
+_COLUMNS = "SELECT data, width FROM simulations"
 
 
 class StoredRows(NamedTuple):
@@ -128,35 +129,45 @@ def _valid(connection: Connection, number: int, first: int, last: int) -> tuple[
 def _blocks(connection: Connection, number: int, span: str = "", values: tuple = ()) -> Iterator[_Block]:
     """Yield the rows of a round, some thousand at a time, their check sums compared."""
     where, values = f" WHERE round = ?{span}", (number, *values)
-    # Most rows are valid and have no reason: fetching empty strings for them would cost a fifth of the time.
+    # What is the same for nearly all rows, or can be counted, is not fetched row by row: every cell costs time.
+    dim, ids = _outline(connection, where, values)
     invalid = connection.query(f"SELECT id, reason FROM simulations{where} AND (NOT valid OR reason <> '')", values)
     reason_of = dict(invalid)
     if not all(reason_of.values()):
         raise StoreError(f"{connection.name} is damaged: an invalid simulation has no reason.")
     try:
-        cursor = connection.sql.execute(f"{_COLUMNS}{where} ORDER BY id", values)
+        cursor, start = connection.sql.execute(f"{_COLUMNS}{where} ORDER BY id", values), 0
         while rows := cursor.fetchmany(AT_ONCE):
-            yield _block(number, rows, reason_of, connection.name)
+            yield _block(number, ids[start : start + len(rows)], dim, rows, reason_of, connection.name)
+            start += len(rows)
     except sqlite3.Error as error:
         raise StoreError(f"{connection.name} could not be read: {error}.") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise StoreError(f"{connection.name} is damaged: {error}.") from error
 
 
-def _block(number: int, rows: list[tuple], reason_of: dict[int, str], name: str) -> _Block:
+def _outline(connection: Connection, where: str, values: tuple) -> tuple[int, Int[np.ndarray, " n"]]:
+    """Return the length of theta, and the numbers of the simulations."""
+    outline = "SELECT count(*), min(id), max(id), min(dim), max(dim) FROM simulations"
+    count, first, last, dim, other = connection.query(f"{outline}{where}", values)[0]
+    if not count:
+        return 0, np.empty(0, dtype=np.int64)
+    if dim != other or not isinstance(dim, int) or dim < 0:
+        raise StoreError(f"{connection.name} is damaged: its vectors differ in length.")
+    if count == last - first + 1:
+        return dim, np.arange(first, last + 1)
+    rows = connection.query(f"SELECT id FROM simulations{where} ORDER BY id", values)
+    return dim, np.array([row[0] for row in rows], dtype=np.int64)
+
+
+def _block(number: int, ids: np.ndarray, dim: int, rows: list[tuple], reason_of: dict[int, str], name: str) -> _Block:
     n = len(rows)
-    ids, thetas, xs, seconds, checks = zip(*rows, strict=True)
-    reasons = [reason_of.get(i, "") for i in ids] if reason_of else [""] * n
-    block = _Block(
-        np.fromiter(ids, np.int64, n),
-        Ragged.from_bytes(thetas),
-        Ragged.from_bytes(xs),
-        reasons,
-        np.fromiter(seconds, np.float64, n),
-    )
-    valid = _are_empty(reasons)
-    wanted: Any = row_checks(number, block.ids, block.theta, block.x, valid, block.seconds, reasons)
-    if (wanted != np.fromiter(checks, np.int64, n)).any():
+    blobs, widths = zip(*rows, strict=True)
+    reasons = [reason_of.get(i, "") for i in ids.tolist()] if reason_of else [""] * n
+    numbers = unpack(blobs, dim, np.array(widths, dtype=np.int64))
+    block = _Block(ids, numbers.theta, numbers.x, reasons, numbers.seconds)
+    wanted: Any = row_checks(number, ids, block.theta, block.x, _are_empty(reasons), block.seconds, reasons)
+    if (wanted != numbers.checks).any():
         raise StoreError(f"{name} is damaged: the check sum of a simulation does not fit its numbers.")
     return block
 

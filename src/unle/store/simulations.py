@@ -3,10 +3,10 @@
 The table `simulations` has the columns
 
     round, id          which simulation this is; together they are the primary key
-    theta, x           float64 vectors as raw little-endian bytes; x is NULL when nothing came back
     valid, reason      whether the row may be trained on, and if not, why
     seconds, worker    how long it took, and who did it
-    check_sum          of all but the worker, see `unle.store.checks`
+    theta, x           float64 vectors as raw little-endian bytes; x is NULL when nothing came back
+    dim, width, data   what theta and x are cut out of, with a check sum, see `unle.store.packing`
 
 and the table `facts` has a few words about them, such as the names of the data.
 
@@ -36,11 +36,15 @@ from jaxtyping import Float, Int
 from unle.errors import InputError, StoreError
 from unle.store.checks import row_checks
 from unle.store.connection import Connection
+from unle.store.packing import pack
 from unle.store.ragged import Ragged
 from unle.store.reading import StoredRows, read_batches, read_rows
 from unle.store.settling import settle
 
-_INSERT = "INSERT INTO simulations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT = (
+    "INSERT INTO simulations (round, id, valid, reason, seconds, worker, dim, width, data) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 class SimulationStore:
@@ -115,13 +119,13 @@ class SimulationStore:
         columns = (
             [int(round)] * n,
             numbers.tolist(),
-            parameters.to_bytes(),
-            vectors.to_bytes(),
             valid.astype(int).tolist(),
             reasons,
             seconds.tolist(),
             workers,
-            checks.tolist(),
+            parameters.lengths.tolist(),
+            vectors.lengths.tolist(),
+            pack(parameters, vectors, seconds, checks),
         )
         try:
             self._connection.change(_INSERT, zip(*columns, strict=True))
@@ -150,7 +154,7 @@ class SimulationStore:
 
     def width(self, round: int = 0) -> int | None:
         """Return the length of the valid data vectors of a round; None if there are none."""
-        statement = "SELECT length(x) / 8 FROM simulations WHERE round = ? AND valid LIMIT 1"
+        statement = "SELECT width FROM simulations WHERE round = ? AND valid LIMIT 1"
         rows = self._connection.query(statement, (round,))
         return rows[0][0] if rows else None
 

@@ -8,7 +8,7 @@ from unle.train.log_z import LogZEstimates, estimate_log_z
 from unle.train.online_log_z import OnlineState, OnlineTraining, online_start, online_update
 from unle.train.paired import PairedChains, PairedSmc
 from unle.train.particles import AbstractParticles, BaseParticles, Batch, PersistentChains, WarmSmc
-from unle.train.splits import Splits, make_splits
+from unle.train.splits import Splits, make_splits, pad
 from unle.train.tilted import TiltedFit, TiltedTraining, fit_tilted
 from unle.train.validation import Validation, validate
 from unle.train.validity import ValidityFit, ValidityTraining, fit_validity
@@ -42,6 +42,7 @@ __all__ = [
     "fit_tilted",
     "fit_validity",
     "make_splits",
+    "pad",
     "online_start",
     "online_update",
     "validate",

@@ -16,7 +16,13 @@ class AbstractBaseTraining(eqx.Module):
 
     @abc.abstractmethod
     def fit(
-        self, key: PRNGKeyArray, t: Float[Array, "n dim"], w: Float[Array, "n data"], splits: Splits
+        self,
+        key: PRNGKeyArray,
+        t: Float[Array, "n dim"],
+        w: Float[Array, "n data"],
+        splits: Splits,
+        *,
+        capacity: int | None = None,
     ) -> AbstractBase:
         """Return the members' bases, every array stacked along a leading axis.
 
@@ -25,6 +31,7 @@ class AbstractBaseTraining(eqx.Module):
             t: standardised parameters.
             w: standardised data.
             splits: training and held-out rows of every member.
+            capacity: rows that there will be in the end, when more are to come: fits up to there compile once.
         """
 
 
@@ -37,7 +44,7 @@ class FixedBase(AbstractBaseTraining):
 
     scale: float = 10.0
 
-    def fit(self, key, t, w, splits):
+    def fit(self, key, t, w, splits, *, capacity=None):
         """Return the same measure for every member."""
         one = FixedMeasure(jnp.zeros(w.shape[1]), jnp.asarray(self.scale, w.dtype))
         return jax.tree.map(lambda leaf: jnp.stack([leaf] * splits.train.shape[0]), one)

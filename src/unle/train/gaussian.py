@@ -21,7 +21,7 @@ from unle.models import ConditionalGaussian, Mlp
 from unle.progress import progress
 from unle.train.base_training import AbstractBaseTraining
 from unle.train.regression import fit_means
-from unle.train.splits import Splits
+from unle.train.splits import Splits, pad
 
 CLIP = 5.0  # global norm of a gradient
 
@@ -51,9 +51,9 @@ class GaussianTraining(AbstractBaseTraining):
     chunk: int = eqx.field(static=True, default=50)
     patience: int = eqx.field(static=True, default=10)
 
-    def fit(self, key, t, w, splits):
+    def fit(self, key, t, w, splits, *, capacity=None):
         """Fit the members' Gaussians."""
-        return fit_gaussians(key, t, w, splits, settings=self)[0]
+        return fit_gaussians(key, t, w, splits, settings=self, capacity=capacity)[0]
 
 
 def fit_gaussians(
@@ -63,6 +63,7 @@ def fit_gaussians(
     splits: Splits,
     *,
     settings: GaussianTraining,
+    capacity: int | None = None,
 ) -> tuple[ConditionalGaussian, Float[Array, " member"]]:
     """Fit one conditional Gaussian per split.
 
@@ -72,12 +73,15 @@ def fit_gaussians(
         w: standardised data.
         splits: training and held-out rows of every member.
         settings: of the network.
+        capacity: rows that there will be in the end; see `AbstractBaseTraining.fit`.
 
     Returns:
         The members, stacked along a leading axis, and the held-out log-likelihood per row of each.
     """
     members = splits.train.shape[0]
     linear, bends = fit_means(np.asarray(t), np.asarray(w), splits)
+    held = splits.held_out.shape[1]
+    t, w, splits = pad(t, w, splits, capacity)
     key_init, key_train = jr.split(key)
 
     def start(key, intercept, slope, whitener, bend):
@@ -104,14 +108,14 @@ def fit_gaussians(
                 break
     fitted = eqx.tree_at(lambda b: b.net, bases, state.best)
     alone = eqx.tree_at(lambda b: b.net, bases, zero)
-    return _simplest_as_good(alone, fitted, t, w, splits)
+    return _simplest_as_good(alone, fitted, t, w, splits, held)
 
 
 def _simplest_as_good(
-    alone: ConditionalGaussian, fitted: ConditionalGaussian, t, w, splits: Splits
+    alone: ConditionalGaussian, fitted: ConditionalGaussian, t, w, splits: Splits, held: int
 ) -> tuple[ConditionalGaussian, Float[Array, " member"]]:
     """Return the closed form unless the networks are better by more than one standard error on the held-out rows."""
-    scores = [np.asarray(_row_scores(bases, t, w, splits)) for bases in (alone, fitted)]
+    scores = [np.asarray(_row_scores(bases, t, w, splits))[:, :held] for bases in (alone, fitted)]
     difference = np.ravel(scores[1] - scores[0])
     better = np.mean(difference) > np.std(difference) / np.sqrt(len(difference))
     return (fitted, jnp.asarray(scores[1].mean(1))) if better else (alone, jnp.asarray(scores[0].mean(1)))

@@ -6,6 +6,7 @@ all of them, by the likelihood of the rows held out from each.
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -47,18 +48,19 @@ def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits) -> tuple[Mean, Bend]
         for b, a, p, train, held_out in zip(*linear, np.asarray(splits.train), np.asarray(splits.held_out), strict=True)
     ]
     chosen = _simplest_as_good([np.concatenate([rungs[i].scores for rungs in bends]) for i in range(len(bends[0]))])
-    degree, k = highest_degree(t.shape[1]), w.shape[1]
-    coefficients = np.zeros((len(bends), monomial_count(t.shape[1], degree), k))
-    for member, rungs in enumerate(bends):
-        coefficients[member, : len(rungs[chosen].coefficients)] = rungs[chosen].coefficients
-    ranges = [(t[rows].min(axis=0), t[rows].max(axis=0)) for rows in np.asarray(splits.train)]
-    return linear, Bend(
-        low=_float32([low for low, _ in ranges]),
-        high=_float32([high for _, high in ranges]),
-        coefficients=_float32(coefficients),
-        whitener=_float32([rungs[chosen].whitener for rungs in bends]),
-        degree=degree,
-    )
+    degree = highest_degree(t.shape[1])
+    members = [
+        _bend(t[rows], rungs[chosen], degree) for rows, rungs in zip(np.asarray(splits.train), bends, strict=True)
+    ]
+    return linear, jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+
+
+def _bend(t: np.ndarray, rung: "_Rung", degree: int) -> Bend:
+    """Return one member's polynomial, filled up with zeros to the highest degree: one shape for all choices."""
+    coefficients = np.zeros((monomial_count(t.shape[1], degree), rung.coefficients.shape[1]))
+    coefficients[: len(rung.coefficients)] = rung.coefficients
+    parts = (t.min(axis=0), t.max(axis=0), coefficients, rung.whitener)
+    return Bend(*(jnp.asarray(part, jnp.float32) for part in parts), degree)
 
 
 def highest_degree(dim: int) -> int:
@@ -135,7 +137,3 @@ def shrunk_covariance(residual: np.ndarray) -> np.ndarray:
 
 def _log_normal(s: np.ndarray) -> np.ndarray:
     return -0.5 * np.sum(s**2, axis=1) - 0.5 * s.shape[1] * np.log(2 * np.pi)
-
-
-def _float32(values):
-    return jnp.asarray(np.asarray(values), jnp.float32)

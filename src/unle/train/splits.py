@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 MOST_HELD_OUT = 2000  # rows per member: a mean over as many is precise, and validation stays cheap
 
@@ -17,13 +17,39 @@ class Splits(NamedTuple):
     held_out: Int[Array, "member held_out"]
 
 
+def held_out_size(n: int, fraction: float = 0.1) -> int:
+    """Return how many of n rows are held out from each member."""
+    return max(1, min(round(n * fraction), MOST_HELD_OUT))
+
+
 def make_splits(key: PRNGKeyArray, n: int, *, members: int, fraction: float = 0.1) -> Splits:
     """Deal n rows into held-out parts, disjoint between members as far as the data allow.
 
     Disjoint parts make the mean held-out score of the ensemble an average over as many rows as possible.
     """
-    held = max(1, min(round(n * fraction), MOST_HELD_OUT))
+    held = held_out_size(n, fraction)
     order = np.asarray(jr.permutation(key, n))
     held_out = np.stack([np.take(order, np.arange(k * held, (k + 1) * held), mode="wrap") for k in range(members)])
     train = np.stack([np.setdiff1d(order, rows) for rows in held_out])
     return Splits(jnp.asarray(train), jnp.asarray(held_out))
+
+
+def pad(
+    t: Float[Array, "n dim"], w: Float[Array, "n data"], splits: Splits, capacity: int | None
+) -> tuple[Float[Array, "m dim"], Float[Array, "m data"], Splits]:
+    """Bring data and splits to shapes that depend on `capacity` alone, so that growing data compile once.
+
+    Rows are filled up with zeros that no index points to.  Indices are repeated in turn: the first ones are all of
+    them once, and the others hardly change how often each row is drawn.
+    """
+    n = t.shape[0]
+    if capacity is None or capacity <= n:
+        return t, w, splits
+    held = held_out_size(capacity)
+    rows = [(0, capacity - n), (0, 0)]
+
+    def repeat(indices, length):
+        return jnp.asarray(np.stack([np.resize(row, max(length, len(row))) for row in np.asarray(indices)]))
+
+    padded = Splits(repeat(splits.train, capacity - held), repeat(splits.held_out, held))
+    return jnp.pad(t, rows), jnp.pad(w, rows), padded

@@ -1,0 +1,70 @@
+"""What a method accepts as simulations."""
+
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from unle.errors import InputError, UnleWarning
+from unle.simulate import Simulations
+from unle.space import Prior
+
+FEWEST = 32  # simulations; fewer cannot be split into training and held-out rows that mean anything
+
+
+def valid_pairs(simulations: Any, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
+    """Return valid rows of theta and x, or say what is wrong with them.
+
+    Args:
+        simulations: a record, or a pair (theta, x).
+        prior: which theta must have been drawn from.
+
+    Raises:
+        InputError: nothing can be learned from them.
+    """
+    if not isinstance(simulations, Simulations):
+        try:
+            theta, x = simulations
+        except (TypeError, ValueError):
+            raise InputError(f"expected simulations, or a pair (theta, x); got {type(simulations).__name__}.") from None
+        simulations = Simulations.from_arrays(theta, x)
+    theta, x = simulations.valid_theta, simulations.valid_x
+    if simulations.theta.shape[1] != prior.dim:
+        raise InputError(f"expected theta with {prior.dim} columns, as the prior; got {simulations.theta.shape[1]}.")
+    if not len(theta):
+        raise InputError(f"no simulation is valid, so there is nothing to learn from: {simulations.summary()}")
+    if len(theta) < FEWEST:
+        raise InputError(
+            f"expected at least {FEWEST} valid simulations; got {len(theta)}; try a larger budget (1,000 is usual)."
+        )
+    outside = ~np.asarray(_contains(prior, jnp.asarray(theta, jnp.float32)))
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise InputError(
+            f"expected theta drawn from the prior; got {int(outside.sum())} rows outside its support, the first "
+            f"{theta[row]} in row {row}; try the prior that these simulations came from."
+        )
+    lost = len(simulations) - len(theta)
+    if lost:
+        warnings.warn(
+            f"{lost} of {len(simulations)} simulations are invalid and left out. The posterior is then the one "
+            "given that a simulation is valid: biased where failures depend on theta.",
+            UnleWarning,
+            stacklevel=3,
+        )
+    return theta, x
+
+
+@eqx.filter_jit
+def _contains(prior: Prior, theta: Float[Array, "n dim"]):
+    return jax.vmap(prior.contains)(theta)
+
+
+@eqx.filter_jit
+def apply_space(space, rows: Float[Array, "n raw"]) -> Float[Array, "n standard"]:
+    """Standardise many rows."""
+    return jax.vmap(space.forward)(rows)

@@ -1,0 +1,78 @@
+r"""Where to simulate next: a posterior that does not run ahead of its simulations.
+
+A likelihood fitted to few simulations is too sure of itself away from them, and rounds that trust it lock themselves
+into a wrong corner.  So proposals are drawn from a tempered posterior,
+
+    pi(theta) \propto p(theta) q(x_o | theta)^beta,
+
+with the largest beta <= 1 at which the simulations so far still support it: weighted by q(x_o | theta_i)^beta, they
+must have a certain effective sample size.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+FEWEST_EFFECTIVE = 15  # simulations that must support a proposal,
+SHARE_EFFECTIVE = 0.1  # or this share of a round, if that is more
+TAIL = 0.002  # quantile of the proposals at which the region begins,
+MARGIN = 0.25  # widened on either side by this share of its width
+BISECTIONS = 50
+
+
+class Box(NamedTuple):
+    """A region of standardised parameters."""
+
+    low: Float[np.ndarray, "dim"]
+    high: Float[np.ndarray, "dim"]
+
+    @classmethod
+    def around(cls, t: Float[np.ndarray, "n dim"]) -> "Box":
+        """Return the box that holds nearly all of the points, and a margin."""
+        low, high = np.quantile(t, [TAIL, 1 - TAIL], axis=0)
+        margin = MARGIN * (high - low)
+        return cls(low - margin, high + margin)
+
+    @classmethod
+    def everywhere(cls, dim: int) -> "Box":
+        """Return the box without walls."""
+        return cls(np.full(dim, -np.inf), np.full(dim, np.inf))
+
+    def contains(self, t: Float[np.ndarray, "n dim"]) -> np.ndarray:
+        """Return which points lie inside."""
+        return np.all((t >= self.low) & (t <= self.high), axis=1)
+
+
+def supported_temperature(log_likelihoods: Float[np.ndarray, "n"], effective: float | int) -> float:
+    """Return the largest beta <= 1 at which weights q^beta have the wanted effective sample size.
+
+    Args:
+        log_likelihoods: log q(x_o | theta_i) at the simulated parameters.
+        effective: the effective sample size, in simulations.
+
+    Example:
+        >>> import numpy as np
+        >>> from unle.methods.proposals import supported_temperature
+        >>> supported_temperature(np.zeros(100), effective=15)
+        1.0
+        >>> 0 < supported_temperature(np.linspace(0, 1000, 100), effective=15) < 0.1
+        True
+    """
+    values = np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf)
+    if not np.isfinite(values.max()):
+        return 0.0
+    values = values - values.max()
+    effective = min(effective, 0.5 * np.isfinite(values).sum())
+
+    def size(beta):
+        weights = np.exp(np.where(np.isfinite(values), beta * values, -np.inf))
+        return weights.sum() ** 2 / (weights**2).sum()
+
+    if size(1.0) >= effective:
+        return 1.0
+    low, high = -30.0, 0.0  # of log beta
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if size(np.exp(middle)) >= effective else (low, middle)
+    return float(np.exp(low))

@@ -1,0 +1,277 @@
+r"""Sequential rounds: propose, simulate, fit, and propose again closer to the observation.
+
+A `Rounds` object is the sequential method without its simulator.  `SUNLE.run` drives it; so can a user whose
+simulations happen elsewhere: ask for parameters with `propose`, bring back what came of them with `add`.
+
+Every round fits a conditional likelihood, so it does not matter which distribution theta came from and simulations of
+all rounds are used, as far as they lie in the region that proposals have come to: away from it accuracy would be
+bought with accuracy at the observation.
+"""
+
+import time
+import warnings
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from unle.errors import InputError, UnleWarning
+from unle.methods.inputs import FEWEST, apply_space
+from unle.methods.proposals import FEWEST_EFFECTIVE, SHARE_EFFECTIVE, Box, supported_temperature
+from unle.models import (
+    AlwaysValid,
+    Ensemble,
+    NoEnergy,
+    Region,
+    Tempered,
+    TiltedModel,
+    TractableLikelihood,
+    with_validity,
+)
+from unle.posterior import Posterior, TemperedSmc
+from unle.simulate import Simulations
+from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
+from unle.train import Splits, ValidityFit, fit_validity, make_splits, pad
+
+PROPOSED = 1000  # draws of the tempered posterior from which proposals are taken, at least
+
+
+class Round(NamedTuple):
+    """What one round did.
+
+    Attributes:
+        number: counted from 0.
+        simulations: made in this round.
+        valid: share of them that are valid.
+        used: simulations of all rounds in the region that was fitted.
+        temperature: beta of the next proposals; 1 when they are the posterior itself.
+        distance: median distance of the round's data to x_o, in standard deviations of the first round's.
+        width: geometric mean of the proposals' widths, relative to the first round's parameters.
+        seconds: time of fit and proposals.
+    """
+
+    number: int
+    simulations: int
+    valid: float
+    used: int
+    temperature: float
+    distance: float
+    width: float
+    seconds: float
+
+
+class Fitting(NamedTuple):
+    """The data of the current region, standardised, padded to one shape for all rounds."""
+
+    theta_space: ThetaSpace
+    x_space: XSpace
+    t: Float[Array, "rows dim"]
+    w: Float[Array, "rows data"]
+    splits: Splits
+    held: int
+    bases: Any
+    likelihood: TractableLikelihood
+
+
+class Rounds:
+    """The state of a sequential inference.
+
+    Args:
+        prior: of theta.
+        x_o: the observation, one vector or i.i.d. rows.
+        sizes: simulations of each round.
+        base: how bases are fitted.
+        members: size of the ensemble.
+        seed: fixes everything but the simulations.
+    """
+
+    def __init__(self, prior: Prior, x_o: Any, sizes: list[int], *, base: Any, members: int, seed: int):
+        self.prior, self.sizes, self.base, self.members = prior, sizes, base, members
+        self.x_o = np.atleast_2d(np.asarray(x_o, float))
+        self.history: list[Round] = []
+        self._simulations: Simulations | None = None
+        self._region: Any = AlwaysValid()
+        self.seed = seed
+        self.validity: ValidityFit | None = None
+        self._spaces: tuple[ThetaSpace, XSpace] | None = None
+        self._box = Box.everywhere(prior.dim)
+        self._proposals: np.ndarray | None = None
+        self._fitting: Fitting | None = None
+
+    @property
+    def number(self) -> int:
+        """The round whose simulations are awaited."""
+        return len(self.history)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the budget ends with the round whose simulations are awaited."""
+        return self.number == len(self.sizes) - 1
+
+    def propose(self) -> Float[np.ndarray, "n dim"]:
+        """Return the parameters to simulate in this round; asked twice, the same."""
+        if self.number >= len(self.sizes):
+            raise InputError(f"all {len(self.sizes)} rounds are done; try more rounds or a larger budget.")
+        n = self.sizes[self.number]
+        if self._proposals is None:
+            return np.asarray(self.prior.sample(n, seed=self.seed), float)
+        rng = np.random.default_rng((self.seed, self.number))
+        return self._proposals[rng.permutation(len(self._proposals))[:n]]
+
+    def add(self, simulations: Any) -> Round:
+        """Take the simulations of this round, fit them with all others, and prepare the next proposals.
+
+        Args:
+            simulations: a record, or a pair (theta, x).
+
+        Raises:
+            InputError: too few of them are valid, or their shapes are wrong.
+        """
+        start = time.perf_counter()
+        simulations = self._take(simulations)
+        key = jr.fold_in(jr.key(self.seed), self.number)
+        self._fitting = self._fit(key)
+        beta, proposals = self._tempered(jr.fold_in(key, 1))
+        done = self._record(simulations, beta, proposals, time.perf_counter() - start)
+        self._close(done, proposals)
+        return done
+
+    def recall(self, simulations: Any, done: Round, proposals: Float[np.ndarray, "n dim"]) -> None:
+        """Take a round that was fitted before: its simulations, what it did, and the proposals it led to."""
+        self._take(simulations)
+        self._close(done, np.asarray(proposals, float))
+
+    def _take(self, simulations: Any) -> Simulations:
+        """Put the simulations of a round to those of the rounds before."""
+        if not isinstance(simulations, Simulations):
+            simulations = Simulations.from_arrays(*simulations)
+        if simulations.theta.shape[1] != self.prior.dim or simulations.x.shape[1] != self.x_o.shape[1]:
+            raise InputError(
+                f"expected {self.prior.dim} parameters and data of length {self.x_o.shape[1]}, as x_o; got "
+                f"{simulations.theta.shape[1]} and {simulations.x.shape[1]}."
+            )
+        parts = [simulations] if self._simulations is None else [self._simulations, simulations]
+        joined = Simulations.joined(parts)
+        if joined.valid.sum() < FEWEST:
+            raise InputError(
+                f"expected at least {FEWEST} valid simulations by now; got {int(joined.valid.sum())}: "
+                f"{joined.summary()} Try larger rounds."
+            )
+        self._simulations = joined
+        return simulations
+
+    def _close(self, done: Round, proposals: Float[np.ndarray, "n dim"]) -> None:
+        """Write a round down and move the region to its proposals."""
+        self.history.append(done)
+        self._proposals = proposals
+        first_theta, _ = self._first_spaces(self.simulations.valid_theta, self.simulations.valid_x)
+        self._box = Box.around(np.asarray(apply_space(first_theta, jnp.asarray(proposals, jnp.float32)), float))
+
+    @property
+    def simulations(self) -> Simulations:
+        """Of all rounds so far."""
+        if self._simulations is None:
+            raise InputError("there are no simulations yet; try add(simulations) first.")
+        return self._simulations
+
+    @property
+    def proposals(self) -> Float[np.ndarray, "n dim"]:
+        """Draws of the (tempered) posterior of the last round."""
+        if self._proposals is None:
+            raise InputError("nothing has been fitted yet; try add(simulations) first.")
+        return self._proposals
+
+    @property
+    def fitting(self) -> Fitting:
+        """The data and the bases of the last round."""
+        if self._fitting is None:
+            raise InputError("nothing has been fitted yet; try add(simulations) first.")
+        return self._fitting
+
+    def _fit(self, key) -> Fitting:
+        """Fit bases to the valid simulations of the region."""
+        sims = self.simulations
+        theta, x = sims.valid_theta, sims.valid_x
+        first_theta, first_x = self._first_spaces(theta, x)
+        everywhere = np.asarray(apply_space(first_theta, jnp.asarray(theta, jnp.float32)), float)
+        inside = self._box.contains(everywhere)
+        if inside.sum() < FEWEST:  # a region that few simulations lie in: better too large than too small
+            inside = np.ones(len(theta), bool)
+        theta, x = theta[inside], x[inside]
+        theta_space, x_space = restandardise_theta(first_theta, theta), restandardise_x(first_x, x)
+        t = apply_space(theta_space, jnp.asarray(theta, jnp.float32))
+        w = apply_space(x_space, jnp.asarray(x, jnp.float32))
+        key_split, key_base, key_validity = jr.split(key, 3)
+        splits = make_splits(key_split, len(theta), members=self.members)
+        capacity = sum(self.sizes)
+        bases = self.base.fit(key_base, t, w, splits, capacity=capacity)
+        ensemble = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), jnp.zeros(self.members))
+        self.validity = self._fit_validity(key_validity)
+        padded = pad(t, w, splits, capacity)
+        low, high = (getattr(np, end)(everywhere[inside], axis=0) for end in ("min", "max"))
+        self._region = Region(first_theta, jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32))
+        return Fitting(theta_space, x_space, *padded, splits.held_out.shape[1], bases, self.focused(ensemble))
+
+    def _first_spaces(self, theta: np.ndarray, x: np.ndarray) -> tuple[ThetaSpace, XSpace]:
+        """Return the coordinates of the first round, which later ones only shift and scale."""
+        if self._spaces is None:
+            self._spaces = fit_theta_space(theta), fit_x_space(x)
+            for row in self.x_o[:20]:
+                for message in self._spaces[1].check_observation(row):
+                    warnings.warn(f"{message}: later rounds may come closer.", UnleWarning, stacklevel=5)
+        return self._spaces
+
+    def focused(self, likelihood: Any) -> Any:
+        """Confine a likelihood to the region of the last fit, and weigh it by the chance of a valid simulation."""
+        validity = AlwaysValid() if self.validity is None else self.validity.validity
+        return with_validity(with_validity(likelihood, self._region), validity)
+
+    def _fit_validity(self, key) -> ValidityFit | None:
+        sims = self.simulations
+        return None if sims.valid.all() else fit_validity(key, sims.theta, sims.valid)
+
+    def _tempered(self, key) -> tuple[float, np.ndarray]:
+        """Draw from the largest power of the posterior that the simulations support."""
+        likelihood = self.fitting.likelihood
+        theta = self.simulations.valid_theta
+        rows = jnp.asarray(self.x_o, jnp.float32)
+        capacity = sum(self.sizes)
+        padded = np.resize(theta, (max(capacity, len(theta)), theta.shape[1]))
+        values = np.asarray(_log_likelihoods(likelihood, jnp.asarray(padded, jnp.float32), rows))[: len(theta)]
+        upcoming = self.sizes[min(self.number + 1, len(self.sizes) - 1)]
+        beta = supported_temperature(values, max(FEWEST_EFFECTIVE, SHARE_EFFECTIVE * upcoming))
+        posterior = Posterior(self.prior, Tempered(likelihood, jnp.asarray(beta, jnp.float32)), TemperedSmc())
+        n = max(PROPOSED, max(self.sizes))
+        seed = int(jr.randint(key, (), 0, 2**31 - 1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnleWarning)  # x_o outside the simulations was said once
+            draws = np.asarray(posterior.sample(self.x_o, n, seed=seed), float)
+        return beta, draws
+
+    def _record(self, simulations: Simulations, beta: float, proposals: np.ndarray, seconds: float) -> Round:
+        theta_space, x_space = self._first_spaces(simulations.theta, simulations.x)
+        distance = float("nan")
+        if simulations.valid.any():
+            w = np.asarray(apply_space(x_space, jnp.asarray(simulations.valid_x, jnp.float32)), float)
+            w_o = np.asarray(apply_space(x_space, jnp.asarray(self.x_o, jnp.float32)), float)
+            distance = float(np.median(np.sqrt(np.mean((w - w_o.mean(axis=0)) ** 2, axis=1))))
+        t = np.asarray(apply_space(theta_space, jnp.asarray(proposals, jnp.float32)), float)
+        width = float(np.exp(np.mean(np.log(np.maximum(t.std(axis=0), 1e-12)))))
+        used = int(self.fitting.splits.train.max()) + 1
+        return Round(
+            self.number, len(simulations), float(simulations.valid.mean()), used, beta, distance, width, seconds
+        )
+
+
+@eqx.filter_jit
+def _log_likelihoods(likelihood: TractableLikelihood, thetas, rows) -> Float[Array, " n"]:
+    prepared = jax.vmap(likelihood.prepare)(rows)
+
+    def one(theta):
+        return jnp.sum(jax.vmap(lambda w: likelihood.log_likelihood(theta, w))(prepared))
+
+    return jax.lax.map(one, thetas, batch_size=2048)

@@ -1,0 +1,90 @@
+"""Which of the fitted models is kept: the simplest that is as good, by held-out likelihood."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.models import AbstractBase, NoEnergy, TiltedModel
+from unle.train import AbstractParticles, BaseParticles, JointSpace, Splits, TiltedFit, validate
+
+LOWEST_ESS = 0.003  # of the particles that estimate Z_pi: a hundred of 32,768 draws of the base
+
+
+class Choice(NamedTuple):
+    """The models that were kept.
+
+    Attributes:
+        models: bases with their energies, or alone; stacked.
+        log_z: log-normaliser of each member.
+        gain: held-out likelihood above that of the bases, in nats per row; 0 for the bases alone.
+    """
+
+    models: TiltedModel
+    log_z: Float[Array, " member"]
+    gain: float
+
+
+def simplest_as_good(simple: TiltedFit, full: TiltedFit) -> TiltedFit:
+    """Return the theta-free energies unless the full ones are better by more than one standard error.
+
+    Both were scored on the same held-out rows, so their difference row by row has a small standard error.
+    """
+    if simple.validation is None or full.validation is None:
+        return full if simple.validation is None else simple
+    difference = np.ravel(np.asarray(full.validation.rows) - np.asarray(simple.validation.rows))
+    error = np.std(difference) / np.sqrt(len(difference))
+    return full if np.mean(difference) > error else simple
+
+
+def gated(
+    key: PRNGKeyArray,
+    joint: JointSpace,
+    bases: AbstractBase,
+    fit: TiltedFit,
+    t: Float[Array, "n dim"],
+    w: Float[Array, "n data"],
+    splits: Splits,
+    particles: AbstractParticles,
+    *,
+    held: int | None = None,
+) -> Choice:
+    """Keep the energies only if, with constants estimated afresh, they raise the held-out likelihood.
+
+    The gain must exceed its standard error: where the base is right, energies differ from zero by chance alone.
+
+    Args:
+        key: randomness of the particles.
+        joint: the space of the particles.
+        bases: the members' bases.
+        fit: the members' energies.
+        t: standardised parameters.
+        w: standardised data.
+        splits: training and held-out rows of every member.
+        particles: how constants are estimated.
+        held: how many of the held-out rows are different ones, if they were padded.
+    """
+    members = splits.train.shape[0]
+    alone = Choice(TiltedModel(bases, NoEnergy()), jnp.zeros(members), 0.0)
+    if fit.validation is None:
+        return alone
+    models = TiltedModel(bases, fit.energies)
+    key_pool, key_z = jr.split(key)
+    # Fresh particles and keys, not those that chose the chunk: the choice must not flatter itself.
+    states = _fresh(jr.split(key_pool, members), joint, bases, t, particles, fit.particles)
+    scores = validate(jr.split(key_z, members), joint, models, t, w, splits, particles, states)
+    rows = np.ravel(np.asarray(scores.rows)[:, :held])
+    gain, error = float(rows.mean()), float(rows.std() / np.sqrt(len(rows)))
+    trusted = float(jnp.min(scores.ess)) > LOWEST_ESS
+    return Choice(models, scores.log_z, gain) if trusted and gain > error else alone  # NaN is not greater
+
+
+@eqx.filter_jit
+def _fresh(keys, joint: JointSpace, bases: AbstractBase, t, particles: AbstractParticles, states):
+    """Draw a new pool where the particles are draws of the base; chains only lend their step sizes."""
+    if not isinstance(particles, BaseParticles):
+        return states
+    return eqx.filter_vmap(lambda key, base: particles.init(key, joint, base, t))(keys, bases)

@@ -1,0 +1,182 @@
+"""SUNLE from a simulator to a posterior, on problems whose answer is known."""
+
+import numpy as np
+import pytest
+
+from unle.errors import InputError
+from unle.methods import SUNLE
+from unle.methods.normalising import ByExchange, Divi
+from unle.models import NoEnergy
+from unle.posterior import Exchange, TemperedSmc
+from unle.samplers import Sweep
+from unle.simulate import batched
+from unle.space import Prior
+from unle.train import GaussianTraining, LogNormaliserTraining, PairedChains, TiltedTraining
+
+PRIOR = Prior.normal([0.0], [1.0], names=["a"])
+NOISE = 0.05
+STRATEGY = TemperedSmc(islands=2, particles=600, sweep=Sweep(walks=6, langevin=0), settle=1)
+
+
+def tiny(simulator, **parts):
+    return SUNLE(
+        PRIOR,
+        simulator,
+        base=GaussianTraining(width=8, depth=1, iterations=100, batch=64, chunk=50),
+        training=TiltedTraining(
+            PairedChains(moves=2),
+            width=16,
+            depth=2,
+            iterations=400,
+            batch=128,
+            chunk=50,
+            patience=4,
+            learning_rate=0.01,
+        ),
+        members=2,
+        strategy=STRATEGY,
+        **parts,
+    )
+
+
+@batched
+def curved(theta, rng):
+    return theta + 0.2 * theta**3 + NOISE * rng.normal(size=theta.shape)
+
+
+@batched
+def two_peaks(theta, rng):
+    return theta + rng.choice([-2.0, 2.0], theta.shape) + 0.3 * rng.normal(size=theta.shape)
+
+
+@batched
+def often_broken(theta, rng):
+    x = theta + NOISE * rng.normal(size=theta.shape)
+    return np.where(theta < 0, np.nan, x)
+
+
+def by_quadrature(log_likelihood):
+    theta = np.linspace(-4, 4, 20_001)
+    weights = np.exp(-0.5 * theta**2 + log_likelihood(theta))
+    weights /= weights.sum()
+    mean = weights @ theta
+    return mean, np.sqrt(weights @ (theta - mean) ** 2)
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    seen = []
+    run = tiny(curved).run([1.2], budget=400, rounds=4, seed=1, on_round=seen.append)
+    return run, seen
+
+
+def test_rounds_close_in_on_the_observation(narrow):
+    run, seen = narrow
+    assert tuple(seen) == run.rounds
+    assert [done.simulations for done in run.rounds] == [100] * 4
+    assert len(run.simulations) == 400
+    assert run.rounds[-1].distance < 0.2 * run.rounds[0].distance
+    assert run.rounds[-1].width < 0.3 * run.rounds[0].width
+    assert run.rounds[-1].used < 400  # the region was left by the first simulations
+
+
+def test_the_posterior_is_the_exact_one(narrow):
+    run, _ = narrow
+    draws = np.asarray(run.posterior.sample([1.2], 2000, seed=2))
+    mean, sd = by_quadrature(lambda theta: -0.5 * ((1.2 - theta - 0.2 * theta**3) / NOISE) ** 2)
+    assert draws.mean() == pytest.approx(mean, abs=0.5 * sd)
+    assert draws.std() == pytest.approx(sd, rel=0.35)
+
+
+def test_the_seed_fixes_the_run(narrow):
+    run, _ = narrow
+    again = tiny(curved).run([1.2], budget=400, rounds=4, seed=1)
+    np.testing.assert_array_equal(again.simulations.theta, run.simulations.theta)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "normalising",
+    [
+        Divi(LogNormaliserTraining(particles=128, width=16, depth=1, iterations=200)),
+        ByExchange(Exchange(chains=100, warm_up=10, particles=200, sweep=Sweep(walks=6, langevin=0))),
+    ],
+    ids=["divi", "exchange"],
+)
+def test_two_peaks_need_an_energy_and_their_modes_get_their_weights(normalising):
+    """Exact: modes at -2 and 2 / (1 + 0.09), of equal weight."""
+    notes = []
+    run = tiny(two_peaks, normalising=normalising).run(
+        [0.0], budget=600, rounds=2, seed=1, on_metrics=lambda **record: notes.append(record)
+    )
+    fitted = next(record for record in notes if record["stage"] == "fitted")
+    assert fitted["energy"] == "full"
+    assert fitted["gain"] > 0.2
+    draws = np.asarray(run.posterior.sample([0.0], 2000, seed=2))[:, 0]
+    assert (draws < 0).mean() == pytest.approx(0.5, abs=0.15)
+    assert np.abs(draws).mean() == pytest.approx(2 / 1.09, abs=0.25)
+
+
+@pytest.mark.slow
+def test_invalid_simulations_enter_by_their_probability():
+    run = tiny(often_broken).run([0.02], budget=300, rounds=2, seed=1)
+    assert run.rounds[0].valid == pytest.approx(0.5, abs=0.15)
+    assert run.rounds[1].valid > run.rounds[0].valid
+    draws = np.asarray(run.posterior.sample([0.02], 1000, seed=2))
+    # Half of N(0.02, 0.05) would lie below zero, where nothing is ever observed.
+    assert (draws < -0.05).mean() < 0.05
+
+
+def test_rounds_by_hand_are_the_same_rounds(narrow):
+    run, _ = narrow
+    state = tiny(None).begin([1.2], budget=400, rounds=4, seed=1)
+    np.testing.assert_array_equal(state.propose(), run.simulations.theta[:100])
+    np.testing.assert_array_equal(state.propose(), state.propose())
+
+
+def test_interrupted_rounds_go_on_from_the_store(tmp_path, narrow):
+    run, _ = narrow
+    calls = []
+
+    @batched
+    def until_tired(theta, rng):
+        calls.append(len(theta))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return curved(theta, rng)
+
+    @batched
+    def counted(theta, rng):
+        calls.append(len(theta))
+        return curved(theta, rng)
+
+    with pytest.raises(KeyboardInterrupt):
+        tiny(until_tired).run([1.2], budget=400, rounds=4, seed=1, directory=tmp_path)
+    calls.clear()
+    again = tiny(counted).run([1.2], budget=400, rounds=4, seed=1, directory=tmp_path)
+    assert sum(calls) == 200  # the last two rounds
+    np.testing.assert_array_equal(again.simulations.theta, run.simulations.theta)
+    np.testing.assert_array_equal(again.simulations.x, run.simulations.x)
+
+
+def test_wrong_arguments_are_named():
+    method = tiny(curved)
+    with pytest.raises(InputError, match="between 1 and 10 rounds"):
+        method.run([0.0], budget=10, rounds=20)
+    with pytest.raises(InputError, match="add up to the budget"):
+        method.run([0.0], budget=100, rounds=[50, 40])
+    with pytest.raises(InputError, match="expected a simulator"):
+        tiny(None).run([0.0], budget=100)
+    with pytest.raises(InputError, match="as x_o"):
+        method.run([0.0, 1.0], budget=100, rounds=2)
+    with pytest.raises(InputError, match="at least 32 valid"):
+        method.run([0.0], budget=60, rounds=[20, 40])
+    state = method.begin([0.0], budget=100, rounds=2)
+    with pytest.raises(InputError, match="nothing has been fitted"):
+        _ = state.fitting
+
+
+def test_a_base_that_is_right_is_left_alone(narrow):
+    run, _ = narrow
+    models = run.posterior.likelihood.likelihood.models
+    assert isinstance(models.energy, NoEnergy)

@@ -1,0 +1,142 @@
+"""Doubly intractable likelihoods, their normalisers, mixtures and validity: exact identities."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from unle.errors import InputError
+from unle.models import (
+    AlwaysValid,
+    ConditionalGaussian,
+    ConditionalLikelihood,
+    DoublyIntractableLikelihood,
+    LogNormaliser,
+    Mlp,
+    MlpEnergy,
+    Normalised,
+    TiltedModel,
+    TractableLikelihood,
+    ValidityNet,
+    mixture,
+    with_validity,
+)
+from unle.space import fit_theta_space, fit_x_space
+from unle.store.modules import load_module, save_module
+
+RNG = np.random.default_rng(0)
+THETA_TABLE, X_TABLE = RNG.normal(3.0, 2.0, (400, 1)), RNG.normal([-1.0, 50.0], [0.1, 9.0], (400, 2))
+THETA, X = jnp.array([2.0]), jnp.array([-0.9, 48.0])
+
+
+def filled(tree, seed):
+    """Return the tree with arrays from numpy: quicker than compiling generators."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: jnp.asarray(0.5 * rng.normal(size=leaf.shape), jnp.float32), tree)
+
+
+def conditional(seed):
+    def make(key):
+        net = Mlp(key, 1, ConditionalGaussian.outputs(2), width=4, depth=1)
+        base = ConditionalGaussian(jnp.zeros(2), jnp.ones((1, 2)), jnp.eye(2), net)
+        return TiltedModel(base, MlpEnergy.initial(key, 1, 2, width=4, depth=1, bound=5.0))
+
+    model = filled(jax.eval_shape(make, jr.key(0)), seed)
+    model = eqx.tree_at(lambda m: m.base.whitener, model, jnp.array([[1.5, 0.0], [0.2, 0.8]]))
+    return ConditionalLikelihood(fit_theta_space(THETA_TABLE), fit_x_space(X_TABLE), model)
+
+
+def normaliser(seed):
+    b = filled(jax.eval_shape(lambda key: LogNormaliser.initial(key, 1, width=4, depth=1), jr.key(0)), seed)
+    return eqx.tree_at(lambda b: b.whitener, b, jnp.array([[2.0]]))
+
+
+def validity(seed):
+    nets = filled(jax.eval_shape(lambda key: Mlp(key, 1, 1, width=4, depth=1), jr.key(0)), seed)
+    nets = jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf, 2 * leaf]), nets)
+    return ValidityNet(fit_theta_space(THETA_TABLE), nets, jnp.asarray(1.2), jnp.asarray(-0.3))
+
+
+@pytest.fixture(scope="module")
+def likelihood():
+    return conditional(1)
+
+
+def test_the_density_is_that_of_base_and_tilt_in_either_coordinates(likelihood):
+    w, t = likelihood.prepare(X), likelihood.standardise(THETA)
+    v = likelihood.whiten(t, w)
+    np.testing.assert_allclose(likelihood.unwhiten(t, v), w, rtol=1e-4, atol=1e-5)
+    # The Jacobian of v(w) turns the one density into the other.
+    log_det = jnp.linalg.slogdet(jax.jacobian(lambda w: likelihood.whiten(t, w))(w))[1]
+    in_v = likelihood.log_reference(v) + likelihood.log_tilt(t, v) + log_det
+    np.testing.assert_allclose(likelihood.log_unnormalised(THETA, w), in_v, rtol=1e-4)
+
+
+def test_the_kinds_are_classes(likelihood):
+    assert isinstance(likelihood, DoublyIntractableLikelihood)
+    assert not isinstance(likelihood, TractableLikelihood)
+    assert isinstance(Normalised(likelihood, normaliser(2)), TractableLikelihood)
+    assert isinstance(with_validity(likelihood, validity(3)), DoublyIntractableLikelihood)
+    assert isinstance(with_validity(Normalised(likelihood, normaliser(2)), validity(3)), TractableLikelihood)
+    assert with_validity(likelihood, AlwaysValid()) is likelihood
+
+
+def test_normalised_takes_b_off(likelihood):
+    b, w = normaliser(2), likelihood.prepare(X)
+    wrapped = Normalised(likelihood, b)
+    expected = likelihood.log_unnormalised(THETA, w) - b(likelihood.standardise(THETA))
+    np.testing.assert_allclose(wrapped.log_likelihood(THETA, w), expected, rtol=1e-6)
+    np.testing.assert_allclose(wrapped.prepare(X), w)
+    assert wrapped.x_space is likelihood.x_space
+
+
+def test_a_normaliser_in_other_coordinates_is_the_same_function():
+    b, shift, scale = normaliser(4), jnp.array([0.7]), jnp.array([3.0])
+    new = jnp.array([0.4])
+    np.testing.assert_allclose(b.in_coordinates(shift, scale)(new), b(shift + scale * new), rtol=1e-5)
+    np.testing.assert_allclose(b.shifted(1.5)(new), b(new) + 1.5, rtol=1e-5)
+    assert float(LogNormaliser.initial(jr.key(0), 1, width=4, depth=1)(new)) == 0
+
+
+def test_a_mixture_averages_densities(likelihood):
+    members = [Normalised(conditional(seed), normaliser(seed)) for seed in (1, 5)]
+    mixed, w = mixture(members), likelihood.prepare(X)
+    values = [float(member.log_likelihood(THETA, w)) for member in members]
+    np.testing.assert_allclose(mixed.log_likelihood(THETA, w), np.logaddexp(*values) - np.log(2), rtol=1e-5)
+    np.testing.assert_allclose(mixed.member_log_likelihoods(THETA, w), values, rtol=1e-5)
+    np.testing.assert_allclose(mixed.prepare(X), w)
+    assert mixed.size == 2
+    assert mixed.x_space.dim_x == 2
+    assert mixture(members[:1]) is members[0]
+    with pytest.raises(InputError, match="at least one member"):
+        mixture([])
+    with pytest.raises(InputError, match="one class"):
+        mixture([members[0], with_validity(members[0], validity(3))])
+
+
+def test_validity_enters_both_kinds(likelihood):
+    net, w = validity(3), likelihood.prepare(X)
+    t = likelihood.standardise(THETA)
+    probability = np.mean([jax.nn.sigmoid(jax.tree.map(lambda leaf, k=k: leaf[k], net.nets)(t)[0]) for k in range(3)])
+    logit = np.log(probability / (1 - probability))
+    np.testing.assert_allclose(net.logit(THETA), logit, rtol=1e-4)
+    np.testing.assert_allclose(net(THETA), np.log(1 / (1 + np.exp(0.3 - 1.2 * logit))), rtol=1e-4)
+
+    doubly = with_validity(likelihood, net)
+    np.testing.assert_allclose(
+        doubly.log_unnormalised(THETA, w), likelihood.log_unnormalised(THETA, w) + net(THETA), rtol=1e-5
+    )
+    v = doubly.whiten(t, w)
+    np.testing.assert_allclose(doubly.log_tilt(t, v), likelihood.log_tilt(t, v))  # Z is what it was
+    np.testing.assert_allclose(doubly.unwhiten(t, v), w, rtol=1e-4)
+    b = normaliser(2)
+    plain, inside = with_validity(Normalised(likelihood, b), net), Normalised(doubly, b)
+    np.testing.assert_allclose(plain.log_likelihood(THETA, w), inside.log_likelihood(THETA, w), rtol=1e-5)
+
+
+def test_what_was_saved_comes_back(likelihood, tmp_path):
+    saved = Normalised(with_validity(likelihood, validity(3)), normaliser(2))
+    save_module(tmp_path / "likelihood", saved)
+    assert eqx.tree_equal(load_module(tmp_path / "likelihood"), saved)

@@ -1,0 +1,48 @@
+"""A new standardisation is an affine change of the old one, and nothing else."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unle.space import fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
+from unle.space.restandardise import affine_change
+
+
+def data(seed, n=400, scale=1.0):
+    rng = np.random.default_rng(seed)
+    a, b = np.exp(scale * rng.normal(size=(2, n)))  # log scale
+    c = rng.normal(size=n)
+    return np.column_stack([a, c, np.full(n, 7.0), np.log(a) + 2 * c, b])
+
+
+def test_new_coordinates_are_standard_and_affine_in_the_old_ones():
+    theta = data(0)[:, [0, 1]]
+    old = fit_theta_space(theta)
+    near = theta[(theta[:, 0] > 1) & (theta[:, 0] < 2)]
+    new = restandardise_theta(old, near)
+    z_old, z_new = (np.asarray(jax.vmap(space.forward)(jnp.asarray(near, jnp.float32))) for space in (old, new))
+    np.testing.assert_allclose(z_new.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(z_new.std(axis=0), 1, rtol=1e-3)
+    a, b = affine_change(old.standardiser, new.standardiser)
+    np.testing.assert_allclose(z_old, np.asarray(a) + np.asarray(b) * z_new, atol=1e-4)
+
+
+def test_constant_and_redundant_coordinates_stay_what_they_were():
+    x = data(1)
+    old = fit_x_space(x)
+    near = x[np.abs(x[:, 1]) < 0.5]
+    new = restandardise_x(old, near)
+    assert (new.modelled, new.redundant, new.constant) == (old.modelled, old.redundant, old.constant)
+    assert new.redundant
+    assert new.constant
+    row = jnp.asarray(near[3], jnp.float32)
+    np.testing.assert_allclose(new.inverse(new.forward(row)), row, rtol=2e-3)
+
+
+def test_a_coordinate_that_stopped_varying_keeps_a_usable_scale():
+    x = data(2)
+    old = fit_x_space(x)
+    stuck = x.copy()
+    stuck[:, 1] = 0.25
+    new = restandardise_x(old, stuck)
+    assert np.isfinite(np.asarray(jax.vmap(new.forward)(jnp.asarray(x, jnp.float32)))).all()
