@@ -46,7 +46,7 @@ def run(
     check: Annotated[bool, typer.Option("--check", help="Score a task's draws against exact ones (C2ST).")] = False,  # noqa: FBT002
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,  # noqa: FBT002
     with_report: Annotated[  # noqa: FBT002
-        bool, typer.Option("--report/--no-report", help="Check the run and write report.html.")
+        bool, typer.Option("--report/--no-report", help="Check the run at its end and write DIR/report.html.")
     ] = True,
 ) -> None:
     """Simulate, fit a likelihood, and draw from the posterior.

@@ -45,7 +45,12 @@ def density_grid(posterior: Posterior, draws: Draws) -> tuple[list[np.ndarray], 
 
 
 def grid_agreement(
-    axes: list[Float[np.ndarray, " k"]], density: np.ndarray, draws: Float[np.ndarray, "n dim"], *, ess: float, seed=0
+    axes: list[Float[np.ndarray, " k"]],
+    density: np.ndarray,
+    draws: Float[np.ndarray, "n dim"],
+    *,
+    ess: float | int,
+    seed: int = 0,
 ) -> Check:
     """Compare draws with a density on a grid.
 

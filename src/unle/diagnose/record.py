@@ -42,7 +42,7 @@ class Check:
     title: str
     question: str
     verdict: Verdict
-    numbers: Mapping[str, float]
+    numbers: Mapping[str, float | int]
     advice: str
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
@@ -112,11 +112,11 @@ def bonferroni(p_values: np.ndarray | list[float]) -> float:
     return float(min(1.0, len(p_values) * np.min(p_values)))
 
 
-def say_numbers(numbers: Mapping[str, float]) -> str:
+def say_numbers(numbers: Mapping[str, float | int]) -> str:
     """Return `name value, name value`, with three digits."""
     return ", ".join(f"{name.replace('_', ' ')} {short(value)}" for name, value in numbers.items())
 
 
-def short(value: float) -> str:
+def short(value: float | int) -> str:
     """Return three digits, and large numbers in full: 0.123, 2,810, 1.2e-06."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

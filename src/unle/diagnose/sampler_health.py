@@ -16,7 +16,7 @@ from unle.posterior import Draws
 TITLE = "Health of the sampler"
 QUESTION = "Do independent runs of the sampler agree?"
 R_HAT = (1.05, 1.2)  # doubtful and bad from here on
-ESS = (400, 100)  # doubtful and bad below
+ESS = (400.0, 100.0)  # doubtful and bad below
 ACCEPTANCE = (0.05, 0.005)
 EVIDENCE_SPREAD = (1.0, 3.0)  # nats between islands: factors of 3 and 20 in the weight of what they found
 

@@ -7,6 +7,7 @@ shortest with the content, and the better of the two for skewed posteriors.  For
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -153,7 +154,7 @@ def bayes_factor(first: tuple[Any, Draws], second: tuple[Any, Draws]) -> BayesFa
 
 
 def _evidence(space: Any, draws: Draws) -> tuple[float, float]:
-    jacobian = sum(float(space.log_det(row)) for row in np.asarray(draws.x_o, np.float32))
+    jacobian = sum(float(space.log_det(row)) for row in jnp.asarray(draws.x_o, jnp.float32))
     return draws.log_evidence + jacobian, summarise(draws).log_evidence_error
 
 

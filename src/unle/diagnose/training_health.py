@@ -15,7 +15,7 @@ from unle.diagnose.record import Check, NotApplicable, Verdict, worst
 TITLE = "Health of the training"
 QUESTION = "Did the energy learn, and settle?"
 GAP = (0.5, 3.0)  # nats, over the last chunks: doubtful and bad from here on
-RECOVERIES = (1, 10)  # roll-backs
+RECOVERIES = (1.0, 10.0)  # roll-backs
 LAST = 3  # chunks
 STILL_RISING = 0.05  # nats per chunk over the last chunks
 LOWEST_ESS = (0.05, 0.005)  # share of the particles that carry weight
@@ -42,7 +42,7 @@ def training_health(metrics: Sequence[Mapping[str, Any]]) -> Check:
     gain, gap = (np.array([float(record[name]) for record in chunks]) for name in ("gain", "gap"))
     share = float(np.median([float(record.get("ess", 1.0)) for record in chunks[-LAST:]]))
     last_gap = float(np.median(np.abs(gap[-LAST:])))
-    recoveries = int(max(float(record.get("recoveries", 0)) for record in chunks))
+    recoveries = max(float(record.get("recoveries", 0)) for record in chunks)
     slope = float((gain[-1] - gain[-1 - LAST]) / LAST) if len(gain) > LAST else 0.0
     unfinished = fitted.get("outcome") == "BUDGET_SPENT" and slope > STILL_RISING
     kept = fitted.get("energy", "full")
