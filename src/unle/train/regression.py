@@ -59,8 +59,8 @@ def _bend(t: np.ndarray, rung: "_Rung", degree: int) -> Bend:
     """Return one member's polynomial, filled up with zeros to the highest degree: one shape for all choices."""
     coefficients = np.zeros((monomial_count(t.shape[1], degree), rung.coefficients.shape[1]))
     coefficients[: len(rung.coefficients)] = rung.coefficients
-    parts = (t.min(axis=0), t.max(axis=0), coefficients, rung.whitener)
-    return Bend(*(jnp.asarray(part, jnp.float32) for part in parts), degree)
+    low, high = jnp.asarray(t.min(axis=0), jnp.float32), jnp.asarray(t.max(axis=0), jnp.float32)
+    return Bend(low, high, jnp.asarray(coefficients, jnp.float32), jnp.asarray(rung.whitener, jnp.float32), degree)
 
 
 def highest_degree(dim: int) -> int:
