@@ -76,8 +76,8 @@ class AUNLE(eqx.Module):
             simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation, with theta drawn
                 from the prior.
             seed: fixes the fit.
-            on_metrics: called with keyword arguments after the fit, once per chunk of training and once with its
-                summary; `RunDirectory.append_metrics` writes them down.
+            on_metrics: called with keyword arguments, once per chunk of training as it ends and once with the
+                summary of the fit; `RunDirectory.append_metrics` writes them down.
 
         Returns:
             The posterior, for any observation.
@@ -90,16 +90,18 @@ class AUNLE(eqx.Module):
         splits = make_splits(key_split, len(theta), members=self.members)
         joint = JointSpace.of(self.prior, theta_space)
 
+        def on_chunk(record):
+            if on_metrics is not None:
+                on_metrics(stage="training", **record)
+
         bases = self.base.fit(key_base, t, w, splits)
         fits = [
-            fit_tilted(key, joint, bases, t, w, splits, settings=self.training, sees_theta=sees)
+            fit_tilted(key, joint, bases, t, w, splits, settings=self.training, sees_theta=sees, on_chunk=on_chunk)
             for key, sees in zip(jr.split(key_energy), (False, True), strict=True)
         ]
         fit = simplest_as_good(*fits)
         choice = gated(key_z, joint, bases, fit, t, w, splits, self.training.particles)
         if on_metrics is not None:
-            for record in [record for fit in fits for record in fit.history]:
-                on_metrics(stage="training", **record)
             kept = "none" if choice.gain == 0 else "theta-free" if fit is fits[0] else "full"
             on_metrics(
                 stage="fitted",

@@ -65,13 +65,26 @@ class Round(NamedTuple):
 
 
 class Fitting(NamedTuple):
-    """The data of the current region, standardised, padded to one shape for all rounds."""
+    """The data of the current region, standardised, padded to one shape for all rounds.
+
+    Attributes:
+        theta_space: standardises theta.
+        x_space: standardises x.
+        t: standardised parameters; zeros beyond the first `rows`.
+        w: standardised data, likewise.
+        splits: training and held-out rows of every member, repeated beyond the first `held`.
+        rows: how many rows are simulations.
+        held: how many held-out rows of each member are different ones.
+        bases: the members' bases.
+        likelihood: of the bases alone, confined to the region.
+    """
 
     theta_space: ThetaSpace
     x_space: XSpace
     t: Float[Array, "rows dim"]
     w: Float[Array, "rows data"]
     splits: Splits
+    rows: int
     held: int
     bases: Any
     likelihood: TractableLikelihood
@@ -214,7 +227,8 @@ class Rounds:
         padded = pad(t, w, splits, capacity)
         low, high = (getattr(np, end)(everywhere[inside], axis=0) for end in ("min", "max"))
         self._region = Region(first_theta, jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32))
-        return Fitting(theta_space, x_space, *padded, splits.held_out.shape[1], bases, self.focused(ensemble))
+        held = splits.held_out.shape[1]
+        return Fitting(theta_space, x_space, *padded, len(theta), held, bases, self.focused(ensemble))
 
     def _first_spaces(self, theta: np.ndarray, x: np.ndarray) -> tuple[ThetaSpace, XSpace]:
         """Return the coordinates of the first round, which later ones only shift and scale."""
@@ -261,9 +275,15 @@ class Rounds:
             distance = float(np.median(np.sqrt(np.mean((w - w_o.mean(axis=0)) ** 2, axis=1))))
         t = np.asarray(apply_space(theta_space, jnp.asarray(proposals, jnp.float32)), float)
         width = float(np.exp(np.mean(np.log(np.maximum(t.std(axis=0), 1e-12)))))
-        used = int(self.fitting.splits.train.max()) + 1
         return Round(
-            self.number, len(simulations), float(simulations.valid.mean()), used, beta, distance, width, seconds
+            self.number,
+            len(simulations),
+            float(simulations.valid.mean()),
+            self.fitting.rows,
+            beta,
+            distance,
+            width,
+            seconds,
         )
 
 

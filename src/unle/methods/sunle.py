@@ -174,23 +174,33 @@ class SUNLE(eqx.Module):
         data = state.fitting
         key_fit, key_gate, key_z = jr.split(jr.fold_in(jr.key(state.seed), 10_000), 3)
         joint = JointSpace.of(self.prior, data.theta_space)
+
+        def on_chunk(record):
+            if on_metrics is not None:
+                on_metrics(stage="training", **record)
+
         fit = fit_tilted(
-            key_fit, joint, data.bases, data.t, data.w, data.splits, settings=self.training, sees_theta=True
+            key_fit,
+            joint,
+            data.bases,
+            data.t,
+            data.w,
+            data.splits,
+            settings=self.training,
+            sees_theta=True,
+            on_chunk=on_chunk,
         )
         particles = self.training.particles
         choice = gated(key_gate, joint, data.bases, fit, data.t, data.w, data.splits, particles, held=data.held)
         kept = not isinstance(choice.models.energy, NoEnergy)
         if on_metrics is not None:
-            for record in fit.history:
-                on_metrics(stage="training", **record)
             on_metrics(stage="fitted", energy="full" if kept else "none", outcome=fit.outcome.name, gain=choice.gain)
         if not kept or fit.validation is None:
             return data.likelihood, self.strategy  # normalised bases: an ordinary posterior
         order = np.argsort(-np.asarray(fit.validation.gain))
         members = [ConditionalLikelihood(data.theta_space, data.x_space, _member(choice.models, int(k))) for k in order]
-        resolved = self.normalising(
-            key_z, members, state.proposals, fit.particles.positions[jnp.asarray(order), :, 0], data.t
-        )
+        kept_particles = fit.particles.positions[jnp.asarray(order), : data.rows, 0]
+        resolved = self.normalising(key_z, members, state.proposals, kept_particles, data.t[: data.rows])
         if on_metrics is not None:
             on_metrics(stage="normalised", error=resolved.error)
         return state.focused(resolved.likelihood), resolved.strategy

@@ -9,6 +9,7 @@ there, the host reads the metrics, keeps the averaged weights with the best held
 not improved for a while, and sends a member that diverged back to where it was healthy, with a smaller step.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -124,6 +125,7 @@ def fit_tilted(
     *,
     settings: TiltedTraining,
     sees_theta: bool,
+    on_chunk: Callable[[dict[str, Any]], None] | None = None,
 ) -> TiltedFit:
     """Train one energy per member on top of the members' bases.
 
@@ -136,6 +138,7 @@ def fit_tilted(
         splits: training and held-out rows of every member.
         settings: of the training.
         sees_theta: False holds the energy's weights on theta at zero: one residual shape for all theta.
+        on_chunk: called with the record of every chunk, as it ends.
 
     Returns:
         A `TiltedFit`.
@@ -166,6 +169,8 @@ def fit_tilted(
             highest = np.where(healthy, np.maximum(highest, gains), highest)
             gain = float(np.mean(np.where(healthy, gains, highest)))
             history.append(_plain(chunk, sees_theta, metrics, gain, recoveries))
+            if on_chunk is not None:
+                on_chunk(history[-1])
             bar.advance(settings.chunk, note=f"held-out gain {gain:+.2f} nats")
             if gain > best_gain and healthy.all():
                 best, best_gain, best_chunk, best_validation = state, gain, chunk, scores
