@@ -87,7 +87,7 @@ def test_a_model_file_runs_in_processes(folder):
     )
     assert result.exit_code == 0, result.output
     assert calls(folder) == 60
-    unle("simulate", folder / "model.py", "--out", folder / "one", *settings)
+    unle("simulate", folder / "model.py", "--out", folder / "one", "--budget", 60)
     assert Simulations.load(folder / "one").digest() == Simulations.load(folder / "two").digest()
 
 

@@ -98,6 +98,7 @@ def test_the_pages_about_simulating_run_from_top_to_bottom(name, monkeypatch, tm
     assert namespace["simulations"].valid.all()
 
 
+@pytest.mark.slow
 def test_the_quickstart_runs_from_top_to_bottom(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(vars(unle), "AUNLE", linear_fit)

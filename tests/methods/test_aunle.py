@@ -122,6 +122,7 @@ def test_a_fitted_posterior_survives_a_file(bimodal, tmp_path):
     np.testing.assert_array_equal(again.log_prob(theta, [0.5]), posterior.log_prob(theta, [0.5]))
 
 
+@pytest.mark.slow
 def test_the_original_algorithm():
     """A wide measure in place of a fitted base, warm-started SMC, one member, no bound: everything is learnt."""
     original = AUNLE(

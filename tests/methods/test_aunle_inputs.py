@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import unle
+from unle.methods.inputs import valid_pairs
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def test_invalid_rows_are_dropped_with_their_count(prior, pair):
     theta, x = pair
     x[:5] = np.nan
     with pytest.warns(unle.UnleWarning, match="5 of 100 simulations are invalid"):
-        kept, _ = unle.AUNLE(prior)._checked((theta, x))
+        kept, _ = valid_pairs((theta, x), prior)
     assert len(kept) == 95
 
 
