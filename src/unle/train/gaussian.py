@@ -18,6 +18,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import ConditionalGaussian, Mlp
+from unle.models.polynomial import Bend
 from unle.progress import progress
 from unle.train.base_training import AbstractBaseTraining
 from unle.train.regression import fit_means
@@ -83,19 +84,9 @@ def fit_gaussians(
     held = splits.held_out.shape[1]
     t, w, splits = pad(t, w, splits, capacity)
     key_init, key_train = jr.split(key)
-
-    def start(key, intercept, slope, whitener, bend):
-        outputs = ConditionalGaussian.outputs(w.shape[1])
-        net = Mlp(key, t.shape[1], outputs, width=settings.width, depth=settings.depth, output_scale=0.01)
-        return ConditionalGaussian(intercept, slope, whitener, net, bend)
-
-    parts = (jnp.asarray(part, t.dtype) for part in linear)
-    bases = eqx.filter_vmap(start)(jr.split(key_init, members), *parts, bends)
-    optimiser = _optimiser(settings)
-    nets = bases.net
-    zero = jax.tree.map(jnp.zeros_like, nets)
-    state = _Fit(nets, eqx.filter_vmap(optimiser.init)(nets), nets, zero, jnp.full(members, -jnp.inf))
-    state = eqx.filter_jit(_validate_zero)(state, bases, t, w, splits)
+    parts = tuple(jnp.asarray(part, t.dtype) for part in linear)
+    bases, state = _start(jr.split(key_init, members), parts, bends, t, w, splits, settings)
+    zero = state.best
     keys = jr.split(key_train, members)
     best, since = -np.inf, 0
     with progress("Fitting the Gaussian base", total=settings.iterations) as bar:
@@ -144,10 +135,20 @@ def _score(net: Mlp, base: ConditionalGaussian, t, w) -> Float[Array, ""]:
     return jnp.mean(jax.vmap(model.log_density)(t, w))
 
 
-def _validate_zero(state: _Fit, bases, t, w, splits: Splits) -> _Fit:
-    """Score the closed form: the network has to beat it."""
-    score = eqx.filter_vmap(lambda net, base, rows: _score(net, base, t[rows], w[rows]))
-    return state._replace(best_score=score(state.best, bases, splits.held_out))
+@eqx.filter_jit
+def _start(keys, linear, bends: Bend, t, w, splits: Splits, settings: GaussianTraining):
+    """Return the closed form with networks that are nearly zero, and its score: the networks have to beat it."""
+
+    def one(key, linear, bend, held_out):
+        outputs = ConditionalGaussian.outputs(w.shape[1])
+        net = Mlp(key, t.shape[1], outputs, width=settings.width, depth=settings.depth, output_scale=0.01)
+        intercept, slope, whitener = linear
+        base = ConditionalGaussian(intercept, slope, whitener, net, bend)
+        zero = jax.tree.map(jnp.zeros_like, net)
+        score = _score(zero, base, t[held_out], w[held_out])
+        return base, _Fit(net, _optimiser(settings).init(eqx.filter(net, eqx.is_array)), net, zero, score)
+
+    return eqx.filter_vmap(one)(keys, linear, bends, splits.held_out)
 
 
 @eqx.filter_jit

@@ -133,7 +133,7 @@ class BaseParticles(AbstractParticles):
         pool: draws of prior and base made beforehand, from which they are taken.
     """
 
-    n: int = eqx.field(static=True, default=2048)
+    n: int = eqx.field(static=True, default=1024)
     pool: int = eqx.field(static=True, default=32768)
 
     def init(self, key, joint, base, t):
