@@ -43,6 +43,7 @@ def gather(
         seconds,
         simulations,
         chosen,
+        amortised=run.settings.get("method") != "sunle",
     )
 
 

@@ -139,4 +139,13 @@ def report(directory: Path, draws: Any, stages: Stages, score: float | None, *, 
     if stages.seconds:
         typer.echo(f"Time: {stages.line()}")
     if draws is not None:
-        typer.echo(f"Everything is in {directory}; another observation: unle sample {directory} --observation FILE")
+        amortised = run_method(directory) != "sunle"
+        more = f"; another observation: unle sample {directory} --observation FILE" if amortised else "."
+        typer.echo(f"Everything is in {directory}{more}")
+
+
+def run_method(directory: Path) -> str:
+    """Return the method of a run directory."""
+    from unle.store import RunDirectory
+
+    return str(RunDirectory.open(directory).settings.get("method"))

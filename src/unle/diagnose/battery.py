@@ -83,6 +83,7 @@ def _members(evidence: Evidence) -> Check:
 
 
 def _short_run(evidence: Evidence) -> Check:
+    evidence.for_all_observations()
     return short_run(evidence.posterior, evidence.theta, evidence.x, seed=evidence.seed)
 
 

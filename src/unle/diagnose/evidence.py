@@ -49,6 +49,7 @@ class Evidence:
         seconds: one simulation took on average.
         simulations: fresh pairs to make; None to decide by their cost, 0 for none.
         seed: fixes what is random about the checks.
+        amortised: whether the likelihood was learned for all observations; a sequential method's was for one.
     """
 
     posterior: Posterior
@@ -60,7 +61,13 @@ class Evidence:
     seconds: float = 0.0
     simulations: int | None = None
     seed: int = 0
+    amortised: bool = True
     notes: list[str] = field(default_factory=list)
+
+    def for_all_observations(self) -> None:
+        """Refuse checks that look at other data than the observation where the likelihood was learned for it alone."""
+        if not self.amortised:
+            raise NotApplicable("the likelihood was learned around one observation only.")
 
     @cached_property
     def at_x_o(self) -> Draws:
@@ -72,6 +79,7 @@ class Evidence:
     @cached_property
     def calibration(self) -> Calibration:
         """Posteriors of simulated observations."""
+        self.for_all_observations()
         if not isinstance(self.posterior.likelihood, TractableLikelihood):
             raise NotApplicable("the likelihood has no density to weigh draws with.")
         wanted = self.simulations

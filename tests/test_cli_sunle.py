@@ -1,0 +1,49 @@
+"""`unle run --method sunle`: rounds in a run directory."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unle.cli import app
+from unle.posterior import Draws
+
+SETTINGS = ["--method", "sunle", "--budget", "120", "--rounds", "2", "--members", "2", "--iterations", "50"]
+ENDING = ["--draws", "400", "--observation", "1", "--no-report"]
+
+
+def unle(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_rounds_need_an_observation_and_belong_to_sunle(tmp_path):
+    result = unle("run", "bimodal", *SETTINGS, "--out", tmp_path / "run")
+    assert result.exit_code != 0
+    assert "expected an observation" in result.output
+    result = unle("run", "bimodal", "--rounds", 3, "--observation", 1, "--out", tmp_path / "run")
+    assert result.exit_code != 0
+    assert "--method sunle only" in result.output
+    result = unle("run", "bimodal", *SETTINGS, *ENDING, "--posterior", "guess", "--out", tmp_path / "run")
+    assert result.exit_code != 0
+    assert "divi, online, exchange" in result.output
+
+
+@pytest.mark.slow
+def test_a_run_keeps_its_rounds_and_goes_on_where_it_stopped(tmp_path):
+    out = tmp_path / "run"
+    result = unle("run", "bimodal", *SETTINGS, *ENDING, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "round 2 of 2" in result.output
+    assert (out / "rounds" / "00" / "proposals.npy").exists()
+    assert (out / "rounds" / "01" / "likelihood.npz").exists()
+    first = np.asarray(Draws.load(out / "draws.nc"))
+
+    seals = json.loads((out / "seals.json").read_text())
+    for stage in ("fit", "draws"):  # as after a kill in the last round's fit
+        seals = {key: value for key, value in seals.items() if key != stage}
+    (out / "seals.json").write_text(json.dumps(seals))
+    result = unle("resume", out)
+    assert result.exit_code == 0, result.output
+    assert "round 1 of 2" not in result.output  # taken from the directory
+    np.testing.assert_array_equal(np.asarray(Draws.load(out / "draws.nc")), first)
