@@ -83,7 +83,7 @@ def test_two_processes_cannot_work_in_one_directory_and_a_killed_one_does_not_bl
     holder.wait()
     holder.stdout.close()
     with run.locked():
-        pass
+        assert holder.returncode == -9  # the lock went with its holder
 
 
 # --- the disk

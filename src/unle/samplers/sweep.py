@@ -70,7 +70,7 @@ class Sweep(eqx.Module):
     """How many moves of each kind make a sweep.
 
     The default costs 10 evaluations and 6 gradients per particle, and works in any dimension. In few dimensions walks
-    alone do as well at half the cost (see `for_dimension`). Both were chosen on posteriors with crescents, with four
+    alone do as well with 15 evaluations (see `for_dimension`). Both were chosen on posteriors with crescents, with four
     and with unequal modes, the first also on Gaussians in ten dimensions: fewer moves give away accuracy faster than
     they save time.
 
