@@ -198,6 +198,23 @@ def test_others_read_while_one_writes(tmp_path):
             assert connection.execute("SELECT count(*) FROM simulations WHERE valid").fetchone() == (200,)
 
 
+def test_a_row_that_arrives_while_others_are_read_is_no_damage(tmp_path, monkeypatch):
+    """Rows between those that are there, invalid ones: the reasons were read a moment before."""
+    reading = sys.modules["unle.store.reading"]
+    fetch = reading.fetch
+    with SimulationStore(tmp_path / "s.sqlite") as writer, SimulationStore(tmp_path / "s.sqlite") as reader:
+        writer.append(ids=[0, 9], theta=np.ones((2, 1)), x=np.ones((2, 1)), reasons=["", ""])
+
+        def late(connection, span):
+            writer.append(ids=[5], theta=np.ones((1, 1)), x=[None], reasons=["crashed"])
+            return fetch(connection, span)
+
+        monkeypatch.setattr(reading, "fetch", late)
+        assert reader.read().id.tolist() == [0, 9]
+        monkeypatch.setattr(reading, "fetch", fetch)
+        assert reader.read().id.tolist() == [0, 5, 9]
+
+
 def test_batches_hold_every_valid_row_once_and_are_mixed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["unle.store.reading"], "AT_ONCE", 50)
     with SimulationStore(tmp_path / "s.sqlite") as store:

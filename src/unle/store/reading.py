@@ -45,6 +45,7 @@ class _Block(NamedTuple):
     ids: np.ndarray
     theta: Ragged
     x: Ragged
+    valid: np.ndarray
     reasons: list[str]
     seconds: np.ndarray
 
@@ -55,7 +56,7 @@ def read_rows(connection: Connection, round: int | None) -> StoredRows:
     blocks = [(number, _block(connection, span)) for number in rounds for span in spans(connection, number, AT_ONCE)]
     theta, x = Ragged.joined([b.theta for _, b in blocks]), Ragged.joined([b.x for _, b in blocks])
     reasons = tuple(chain.from_iterable(b.reasons for _, b in blocks))
-    valid = np.concatenate([_are_empty(b.reasons) for _, b in blocks] or [np.empty(0, dtype=bool)])
+    valid = np.concatenate([b.valid for _, b in blocks] or [np.empty(0, dtype=bool)])
     dim = theta.common_length()
     width = Ragged(x.values, np.where(valid, x.lengths, -1)).common_length() or x.common_length()
     if (theta.lengths != dim).any() or (x.lengths[valid] != width).any():
@@ -111,27 +112,28 @@ def _rounds(connection: Connection) -> list[int]:
 
 def _valid(connection: Connection, span: Span) -> tuple[np.ndarray, np.ndarray]:
     block = _block(connection, span)
-    valid = _are_empty(block.reasons)
-    width = Ragged(block.x.values, np.where(valid, block.x.lengths, -1)).common_length()
-    return block.theta.matrix(block.theta.common_length())[valid], block.x.matrix(width)[valid]
+    width = Ragged(block.x.values, np.where(block.valid, block.x.lengths, -1)).common_length()
+    return block.theta.matrix(block.theta.common_length())[block.valid], block.x.matrix(width)[block.valid]
 
 
 def _block(connection: Connection, span: Span) -> _Block:
-    """Return some rows, their check sums compared."""
+    """Return some rows, their check sums compared, as they are at one moment."""
+    with connection.snapshot():
+        return _verified(connection, span)
+
+
+def _verified(connection: Connection, span: Span) -> _Block:
     invalid = "SELECT id, reason FROM simulations WHERE round = ? AND id BETWEEN ? AND ? AND valid = 0"
     reason_of = dict(connection.query(invalid, span))
     if not all(reason_of.values()):
         raise StoreError(f"{connection.name} is damaged: an invalid simulation has no reason.")
     ids, numbers = fetch(connection, span)
-    reasons = [reason_of.get(i, "") for i in ids.tolist()] if reason_of else [""] * len(ids)
-    valid = _are_empty(reasons)
+    reasons, valid = [""] * len(ids), np.ones(len(ids), dtype=bool)
+    places = np.searchsorted(ids, np.array(list(reason_of), dtype=np.int64))
+    valid[places] = False
+    for place, reason in zip(places.tolist(), reason_of.values(), strict=True):
+        reasons[place] = reason
     wanted = row_checks(span.round, ids, numbers.theta, numbers.x, valid, numbers.seconds, reasons)
     if (wanted != numbers.checks).any():
         raise StoreError(f"{connection.name} is damaged: the check sum of a simulation does not fit its numbers.")
-    return _Block(ids, numbers.theta, numbers.x, reasons, numbers.seconds)
-
-
-def _are_empty(reasons: list[str]) -> Bool[np.ndarray, " n"]:
-    if not any(reasons):
-        return np.ones(len(reasons), dtype=bool)
-    return np.fromiter((not reason for reason in reasons), bool, len(reasons))
+    return _Block(ids, numbers.theta, numbers.x, valid, reasons, numbers.seconds)
