@@ -52,7 +52,7 @@ from unle.models import Ensemble, TractableLikelihood
 from unle.progress import progress
 from unle.store.json_files import plain, read_json, write_json
 
-LATER = "it takes longer than a few seconds, and is left for `unle check`."
+LATER = "left for unle check, which takes longer than a few seconds."
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from unle.diagnose.record import Check, NotApplicable, verdict_of
 
 TITLE = "Probability of a valid simulation"
 QUESTION = "Are simulations valid as often as the model of failures says?"
-GROUPS = 10
-# Of a mean of ten |N(0, 1)|, relative to its expectation.
+GROUPS = 3  # of ten that count: where failures are rare, most groups have none, and no noise
+# Of a mean of so many |N(0, 1)|, relative to its expectation.
 RELATIVE_SD = math.sqrt((math.pi / 2 - 1) / GROUPS)
 MATERIAL = 0.02  # miscalibration that matters to nobody, however significant
 
@@ -36,12 +36,15 @@ def validity_calibration(records: Sequence[Mapping[str, Any]]) -> Check:
         raise NotApplicable("failures are no part of this model, or there were none.")
     rate, error, noise = (float(told[-1][name]) for name in ("rate", "calibration_error", "calibration_noise"))
     excess = max(error - noise, 0.0)
-    p_value = float(norm.sf((error / noise - 1) / RELATIVE_SD)) if noise > 0 else float(error == 0)
-    verdict = "good" if excess < MATERIAL else verdict_of(p_value)
+    numbers = {"valid": rate, "calibration_error": error, "of_it_noise": noise}
+    if excess < MATERIAL:
+        verdict = "good"
+    else:
+        numbers["p_value"] = float(norm.sf((error / noise - 1) / RELATIVE_SD)) if noise > 0 else 0.0
+        verdict = verdict_of(numbers["p_value"])
     advice = (
         "Predicted and observed shares agree."
         if verdict == "good"
         else "Failures are predicted too often or too rarely somewhere: simulate more, or look where they happen."
     )
-    numbers = {"valid": rate, "calibration_error": error, "of_it_noise": noise, "p_value": p_value}
     return Check("validity", TITLE, QUESTION, verdict, numbers, advice)

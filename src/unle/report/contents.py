@@ -36,7 +36,7 @@ def headline(findings: Findings) -> str:
     said = HEADLINES[findings.verdict]
     if findings.complete:
         return said
-    return f"{said} Only the quick checks were made, and calibration is not among them: `unle check` makes all."
+    return f"{said} Only the quick checks were made, and calibration is not among them; unle check makes all."
 
 
 @dataclass(frozen=True)
