@@ -60,7 +60,7 @@ class TiltedTraining(eqx.Module):
     depth: int = eqx.field(static=True, default=4)
     bound: float | None = eqx.field(static=True, default=20.0)
     iterations: int = eqx.field(static=True, default=1000)
-    batch: int = eqx.field(static=True, default=512)
+    batch: int = eqx.field(static=True, default=256)
     learning_rate: float = eqx.field(static=True, default=0.02)
     weight_decay: float = eqx.field(static=True, default=0.1)
     average: float = eqx.field(static=True, default=0.98)
