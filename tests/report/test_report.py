@@ -9,6 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from unle.cli import app
+from unle.diagnose import Findings, run_checks
+from unle.diagnose.battery import LATER
 from unle.diagnose.export import export_draws
 from unle.diagnose.summary import bayes_factor, hdi, summarise
 from unle.errors import InputError, StoreError
@@ -47,6 +49,18 @@ class Outline(HTMLParser):
 def page(story):
     path = write_report(story.run, story.posterior, story.draws, story.findings)
     return path.read_text(encoding="utf-8")
+
+
+def test_quick_checks_say_that_they_are_not_all(story, tmp_path):
+    quick = run_checks(story.evidence, quick=True)
+    assert {check.name for check in quick.checks} == {"cloud", "training", "sampler"}
+    assert not quick.complete
+    assert "sbc" in {one.name for one in quick.skipped if one.reason == LATER}
+    quick.save(tmp_path / "checks")
+    assert not Findings.load(tmp_path / "checks").complete
+    page = write_report(story.run, story.posterior, story.draws, quick, tmp_path / "report.html").read_text()
+    assert "Only the quick checks were made" in page
+    assert story.findings.complete
 
 
 def test_the_page_is_whole_and_small(page):

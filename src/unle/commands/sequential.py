@@ -48,6 +48,8 @@ def fit_in_rounds(method: SUNLE, request: Any, run: RunDirectory, stages: Stages
             if not is_last:
                 _keep(state, done, run)
             run.append_metrics(stage="round", **done._asdict())
+            if not simulations.valid.all():
+                say(simulations.summary())
             say(describe(done, len(state.sizes)))
     with stages.stage("fit"):
         return method.finish(state, on_metrics=run.append_metrics).posterior

@@ -188,13 +188,16 @@ class SUNLE(eqx.Module):
         kept = "none" if choice.gain == 0 else "theta-free" if fit is fits[0] else "full"
         if on_metrics is not None:
             on_metrics(stage="fitted", energy=kept, outcome=fit.outcome.name, gain=choice.gain)
+            if state.validity is not None:
+                on_metrics(stage="validity", **{k: v for k, v in state.validity._asdict().items() if k != "validity"})
         if kept == "none" or fit.validation is None:
             return data.likelihood, self.strategy  # normalised bases: an ordinary posterior
         order = [int(k) for k in np.argsort(-np.asarray(fit.validation.gain))]
         ensemble = Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z)
         resolved = self.normalising(key_z, Fitted(ensemble, order, state.proposals, fit.particles, data.t))
         if on_metrics is not None:
-            on_metrics(stage="normalised", error=resolved.error)
+            errors = {"error": resolved.error, "error_sd": resolved.error_sd, "noise_sd": resolved.noise_sd}
+            on_metrics(stage="normalised", **errors)
         return state.focused(resolved.likelihood), resolved.strategy
 
 

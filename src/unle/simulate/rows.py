@@ -1,10 +1,7 @@
 """Simulating rows one after the other: the part that runs wherever the simulator runs.
 
-Each simulation has its own random generator, made from the seed of the run and the number of the simulation:
-
-    SeedSequence(seed, spawn_key=(round, id))
-
-so that a simulation is the same whoever computes it, in whatever order, and however the work is divided.
+Each simulation has its own random generator, made from the seed of the run and the number of the simulation by
+`unle.simulate.seeding`, so that a simulation is the same whoever computes it, in any order, in whatever pieces.
 
 A simulator that fails costs one row. Whatever it raises or returns becomes either a data vector or a reason.
 """
@@ -19,17 +16,7 @@ from jaxtyping import Float
 from unle.simulate.batched import Batched
 from unle.simulate.chunk import Row
 from unle.simulate.outputs import LONGEST_REASON, WrongResult, flatten, flatten_rows
-
-
-def generator(seed: int, round: int, id: int) -> np.random.Generator:
-    """Return the random generator of one simulation.
-
-    Args:
-        seed: the seed of the run.
-        round: the round.
-        id: the number of the simulation within the round.
-    """
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(round, id))))
+from unle.simulate.seeding import generator, generators
 
 
 def run_rows(
@@ -47,8 +34,8 @@ def run_rows(
     if isinstance(simulator, Batched):
         yield _run_block(simulator, theta, ids, seed=seed, round=round)
         return
-    for t, i in zip(theta, ids, strict=True):
-        yield [attempt(lambda rng, t=t: flatten(simulator(t.copy(), rng)), generator(seed, round, int(i)))]
+    for t, rng in zip(theta, generators(seed, round, ids), strict=True):
+        yield [attempt(lambda rng, t=t: flatten(simulator(t.copy(), rng)), rng)]
 
 
 def run_single(
