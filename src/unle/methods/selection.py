@@ -49,8 +49,6 @@ def gated(
     w: Float[Array, "n data"],
     splits: Splits,
     particles: AbstractParticles,
-    *,
-    held: int | None = None,
 ) -> Choice:
     """Keep the energies only if, with constants estimated afresh, they raise the held-out likelihood.
 
@@ -65,7 +63,6 @@ def gated(
         w: standardised data.
         splits: training and held-out rows of every member.
         particles: how constants are estimated.
-        held: how many of the held-out rows are different ones, if they were padded.
     """
     members = splits.train.shape[0]
     alone = Choice(TiltedModel(bases, NoEnergy()), jnp.zeros(members), 0.0)
@@ -76,7 +73,7 @@ def gated(
     # Fresh particles and keys, not those that chose the chunk: the choice must not flatter itself.
     states = _fresh(jr.split(key_pool, members), joint, bases, t, particles, fit.particles)
     scores = validate(jr.split(key_z, members), joint, models, t, w, splits, particles, states)
-    rows = np.ravel(np.asarray(scores.rows)[:, :held])
+    rows = np.ravel(np.asarray(scores.rows))
     gain, error = float(rows.mean()), float(rows.std() / np.sqrt(len(rows)))
     trusted = float(jnp.min(scores.ess)) > LOWEST_ESS
     return Choice(models, scores.log_z, gain) if trusted and gain > error else alone  # NaN is not greater

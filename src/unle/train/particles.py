@@ -1,6 +1,6 @@
 r"""Particle approximations of a tilted model while it trains.
 
-The gradient of the log-likelihood needs an expectation under the model of the moment.  Three ways to follow it:
+The gradient of the log-likelihood needs an expectation under the model of the moment.  Several ways to follow it:
 
 * `BaseParticles` takes draws of the prior and the base with weights exp(-E): no chains, hence nothing that could fail
   to mix, as long as the base is near enough for many draws to count (a dozen dimensions or so);
@@ -159,6 +159,27 @@ class BaseParticles(AbstractParticles):
         """Average exp(-E) over the whole pool."""
         log_weights = -jax.vmap(model.energy)(*state.seen)
         return log_mean_exp(log_weights), ess(log_weights)
+
+
+class DataParticles(BaseParticles):
+    r"""Importance sampling from the base at the parameters of the data, instead of draws of the prior.
+
+    The tilted model is then that of the distribution the data's parameters came from, a prior or the proposals of
+    several rounds, whose density need not be known:
+
+        q(t, w) = pi(t) q0(w | t) exp(-E(t, w)) / Z_pi,   Z_pi = E_{t ~ pi, w ~ q0}[exp(-E)].
+
+    Maximum likelihood makes Z(t) the same wherever data are, so the posterior is an ordinary one.  And as data and
+    particles share their parameters, the energy cannot spend itself on how the parameters happen to be spread.
+    """
+
+    def init(self, key, joint, base, t):
+        """Draw the pool, every t about as often."""
+        key_rows, key_draw = jr.split(key)
+        rows = jr.permutation(key_rows, t.shape[0])[jnp.arange(self.pool) % t.shape[0]]
+        v = base.draws_whitened(key_draw, self.pool)
+        r = jax.vmap(base.features_whitened)(t[rows], v)
+        return PoolState((t[rows], r), jnp.zeros(self.pool), jnp.arange(1, self.pool + 1) / self.pool)
 
 
 class ChainState(NamedTuple):
