@@ -19,13 +19,10 @@ import numpy as np
 
 from unle.errors import InputError
 from unle.methods.pairs import standardised_pairs
-from unle.models import Ensemble, NoEnergy, TiltedModel
-from unle.models.flows import AbstractFlow, Maf
+from unle.models import AbstractFlow, Ensemble, Maf, NoEnergy, TiltedModel
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
 from unle.space import Prior
-from unle.train import make_splits
-from unle.train.descent import Descent
-from unle.train.flow import FlowTraining
+from unle.train import Descent, FlowTraining, make_splits
 
 
 class NLE(eqx.Module):
@@ -56,9 +53,7 @@ class NLE(eqx.Module):
         if self.members < 1:
             raise InputError(f"expected at least one ensemble member; got {self.members}; try members=1.")
 
-    def fit(
-        self, simulations: Any, *, seed: int = 0, on_metrics: Callable[..., None] | None = None
-    ) -> Posterior:
+    def fit(self, simulations: Any, *, seed: int = 0, on_metrics: Callable[..., None] | None = None) -> Posterior:
         """Fit the flow.
 
         Args:
@@ -82,7 +77,5 @@ class NLE(eqx.Module):
         if on_metrics is not None:
             held_out = -float(np.mean(np.asarray(outcome.losses)))
             on_metrics(stage="fitted", held_out_log_likelihood=held_out, steps=outcome.steps)
-        ensemble = Ensemble(
-            pairs.theta_space, pairs.x_space, TiltedModel(flows, NoEnergy()), jnp.zeros(self.members)
-        )
+        ensemble = Ensemble(pairs.theta_space, pairs.x_space, TiltedModel(flows, NoEnergy()), jnp.zeros(self.members))
         return Posterior(self.prior, pairs.given_valid(key_validity, ensemble), self.strategy)

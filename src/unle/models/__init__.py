@@ -3,17 +3,20 @@
 from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
 from unle.models.conditional import ConditionalLikelihood, DoublyIntractableLikelihood
 from unle.models.energy import AbstractEnergy, MlpEnergy, NoEnergy
+from unle.models.flows import AbstractFlow, Flow, Maf, SplineFlow
 from unle.models.focus import Region, Tempered
 from unle.models.likelihood import AbstractLikelihood, Ensemble, TiltedLikelihood, TractableLikelihood
 from unle.models.log_normaliser import LogNormaliser, Normalised
 from unle.models.mixture import Mixture, mixture
 from unle.models.mlp import Mlp
+from unle.models.referenced import ReferencedLikelihood
 from unle.models.tilted import TiltedModel
 from unle.models.validity import AbstractValidity, AlwaysValid, GivenValid, ValidityNet, with_validity
 
 __all__ = [
     "AbstractBase",
     "AbstractEnergy",
+    "AbstractFlow",
     "AbstractLikelihood",
     "AbstractValidity",
     "AlwaysValid",
@@ -22,14 +25,18 @@ __all__ = [
     "DoublyIntractableLikelihood",
     "Ensemble",
     "FixedMeasure",
+    "Flow",
     "GivenValid",
     "LogNormaliser",
+    "Maf",
     "Mixture",
     "Mlp",
     "MlpEnergy",
     "NoEnergy",
     "Normalised",
+    "ReferencedLikelihood",
     "Region",
+    "SplineFlow",
     "Tempered",
     "TiltedLikelihood",
     "TiltedModel",

@@ -165,7 +165,9 @@ class Flow(AbstractBase):
 
         _, rest = _skeleton(self.design, self.dim_theta, self.dim_data)
         given = iter(self.parameters)
-        whole = jax.tree.map(lambda leaf: next(given) if leaf is None else leaf, rest, is_leaf=lambda leaf: leaf is None)
+        whole = jax.tree.map(
+            lambda leaf: next(given) if leaf is None else leaf, rest, is_leaf=lambda leaf: leaf is None
+        )
         return unwrap(whole).bijection
 
 
@@ -240,6 +242,10 @@ def _build(design: AbstractFlow, dim_theta: int, dim_data: int) -> tuple[tuple[t
     return shapes, eqx.tree_at(
         lambda flow: flow.bijection.bijection.bijection.bijections[0].transformer_constructor, rest, constructor
     )
+
+
+def _is_missing(leaf: Any) -> bool:
+    return leaf is None
 
 
 def _is_weight(leaf: Any) -> bool:

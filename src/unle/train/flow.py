@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 
-from unle.models.flows import AbstractFlow, Flow, Maf
+from unle.models import AbstractFlow, Flow, Maf
 from unle.train.base_training import AbstractBaseTraining
-from unle.train.descent import Descent, Descended, descend
+from unle.train.descent import Descended, Descent, descend
 from unle.train.splits import pad
 
 
@@ -30,7 +30,14 @@ class FlowTraining(AbstractBaseTraining):
         return self.fit_flows(key, t, w, splits, capacity=capacity)[0]
 
     def fit_flows(
-        self, key, t, w, splits, *, capacity: int | None = None, on_chunk: Callable[[dict[str, Any]], None] | None = None
+        self,
+        key,
+        t,
+        w,
+        splits,
+        *,
+        capacity: int | None = None,
+        on_chunk: Callable[[dict[str, Any]], None] | None = None,
     ) -> tuple[Flow, Descended]:
         """Return the members' flows, stacked, and how training went; arguments as those of `fit`."""
         key_start, key_descent = jr.split(key)
