@@ -9,8 +9,9 @@ default.  Methods: nle, nle-spline, snle, snle-spline, smnle, smnle-sliced, smnl
 comparison.  A sequential method runs once per observation, in ten rounds.  Official observations and references are
 used where the `sbibm` data files are installed.  A posterior without finite draws counts with C2ST 1.
 
-Where flowjax is not installed, carry these pure-Python packages along on PYTHONPATH: flowjax, paramax, lineax; the rest
-of what flowjax asks for (equinox, jaxtyping, optax, tqdm) comes with unle's own dependencies.
+Where flowjax is not installed, carry these pure-Python packages along in a folder on PYTHONPATH, each with its
+.dist-info folder, from which it reads its version: flowjax, paramax, lineax.  The rest of what flowjax asks for
+(equinox, jaxtyping, optax, tqdm) comes with unle's own dependencies.  smnle needs none of them.
 """
 
 import ast
