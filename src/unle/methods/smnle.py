@@ -32,7 +32,6 @@ from unle.train import (
     make_splits,
 )
 
-REFERENCE = GaussianTraining(iterations=1000)  # only a start of auxiliary chains: it need not be the best there is
 MOST_THETA = 2000  # parameters at which log Z is learned
 
 
@@ -44,6 +43,8 @@ class SMNLE(eqx.Module):
         sliced: match random slices of the score rather than all of it: cheaper with many data.
         base: what the energy tilts: the wide measure of the original, `FixedBase()`, or a fitted `GaussianTraining()`.
         training: settings of score matching; `sliced` decides about its slices unless they are given here.
+        reference: how the density is fitted from which auxiliary data start, if the base is not fitted itself; it is
+            no part of the model and need not be the best there is.
         strategy: how the doubly intractable posterior is sampled.
         normaliser: learn log Z(theta) over the prior by these settings instead, which makes the posterior an ordinary
             one with a density; None to leave Z(theta) to the exchange algorithm.
@@ -60,6 +61,7 @@ class SMNLE(eqx.Module):
     sliced: bool = eqx.field(static=True, default=False, kw_only=True)
     base: AbstractBaseTraining = FixedBase()
     training: ScoreMatching = ScoreMatching()
+    reference: AbstractBaseTraining = GaussianTraining(iterations=1000)
     strategy: Exchange = Exchange()
     normaliser: LogNormaliserTraining | None = None
 
@@ -90,7 +92,7 @@ class SMNLE(eqx.Module):
             on_metrics(stage="fitted", held_out_score=float(np.mean(np.asarray(outcome.losses))), steps=outcome.steps)
         references = bases
         if isinstance(self.base, FixedBase):
-            references = REFERENCE.fit(key_reference, pairs.t, pairs.w, splits)
+            references = self.reference.fit(key_reference, pairs.t, pairs.w, splits)
         model, reference = (_only(stacked) for stacked in (models, references))
         likelihood = ReferencedLikelihood(pairs.theta_space, pairs.x_space, model, reference)
         if self.normaliser is None:
