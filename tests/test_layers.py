@@ -37,6 +37,7 @@ DOORS = {
     "blackjax": {"samplers"},
     "optax": {"train", "diagnose"},
     "flowjax": {"models"},
+    "paramax": {"models"},
     "arviz_base": {"posterior", "diagnose"},
     "arviz_stats": {"posterior", "diagnose"},
     "arviz": set(),
@@ -72,6 +73,7 @@ LAZY = {
     "cloudpickle",
     "pyarrow",
     "flowjax",
+    "paramax",
     "sbibm",
 }
 
