@@ -55,7 +55,8 @@ DOORS = {
     "rich": {"cli", "commands", "progress"},
     "sbibm": {"bench"},
     "pickle": set(),
-    "torch": set(),
+    "torch": {"bench"},  # one script there is run by the Python of another environment
+    "sbi": {"bench"},
 }
 
 # Imported only inside functions: slow to import, or optional.
@@ -73,6 +74,8 @@ LAZY = {
     "pyarrow",
     "flowjax",
     "sbibm",
+    "torch",
+    "sbi",
 }
 
 # Rooms whose code runs in simulator workers, where jax is slow to import and may deadlock after a fork.
