@@ -74,7 +74,7 @@ def published() -> tuple[Published, ...]:
 
     Example:
         >>> [one.c2st for one in published() if (one.method, one.task, one.budget) == ("SNLE", "slcp", 1000)]
-        [0.9206]
+        [0.92063]
     """
     text = resources.files("unle.bench").joinpath("published.csv").read_text(encoding="utf-8")
     return tuple(
