@@ -19,7 +19,7 @@ SIMULATED = 4000  # data that set the grid's range
 
 
 def pictures(task: Task, posterior: Posterior | None, i: int, draws: Float[np.ndarray, "n d"]) -> dict[str, dict]:
-    """Return arrays by name: "draws" always, "density" and "likelihood" where two numbers and a model allow it."""
+    """Return arrays by name: "draws" always, "density" of two parameters, "likelihood" of a toy's two data."""
     chosen = np.linspace(0, len(draws) - 1, min(KEPT, len(draws))).astype(int)
     found = {"draws": {"draws": draws[chosen].astype(np.float32)}}
     likelihood = getattr(posterior, "likelihood", None)
@@ -29,7 +29,7 @@ def pictures(task: Task, posterior: Posterior | None, i: int, draws: Float[np.nd
         as_draws = Draws(draws[None], task.prior.names, task.observation(i)[None], 0, float("nan"), {})
         (first, second), density = density_grid(posterior, as_draws)
         found["density"] = {"first": first, "second": second, "density": density.astype(np.float32)}
-    if task.dim_x == 2 and hasattr(likelihood, "x_space"):
+    if task.dim_x == 2 and task.own and hasattr(likelihood, "x_space"):  # a toy, made to be looked at
         found["likelihood"] = likelihood_grid(task, likelihood, task.true_parameters(i))
     return found
 

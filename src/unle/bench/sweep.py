@@ -20,6 +20,7 @@ from unle.bench.registry import Registry
 from unle.bench.scoring import FAILED, Scorer, problem_with
 from unle.bench.task import Task
 from unle.errors import InputError
+from unle.progress import silence
 from unle.store.json_files import versions
 from unle.store.results import OK, Cell, ResultsStore
 
@@ -116,7 +117,8 @@ def run_job(job: Job, sweep: Sweep, path: Path, on_row: OnRow | None = None) -> 
     _SEEN.add((job.task, job.method))
     with ResultsStore(path) as results:
         results.begin(os.getpid(), str(job))
-        outcome = _outcome(job, task, method, sweep.scorer.draws)
+        with silence():  # the table shows how far the sweep is
+            outcome = _outcome(job, task, method, sweep.scorer.draws)
         conditions = _conditions(job, task, sweep.scorer, cold=cold) | outcome.notes
         shared = max(1, len(job.observations))
         seconds = {f"{name}_s": value for name, value in outcome.seconds.items()}
