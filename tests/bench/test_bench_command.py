@@ -49,7 +49,8 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_repeated(tmp_path, wor
     arguments += ["--draws", 100, "--results", path, "--with", own, "--workers", workers]
     child = start(arguments)
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (path.exists() and log.exists() and len(rows_of(path)) >= 4):
+    while time.monotonic() < deadline and not (log.exists() and len(rows_of(path)) >= 4):
+        assert child.poll() is None, child.communicate()[1].decode()
         time.sleep(0.1)
     os.kill(child.pid, signal.SIGKILL)
     child.communicate()
