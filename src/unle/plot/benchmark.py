@@ -97,7 +97,7 @@ def _draw(axis: Any, line: Series) -> Any:
     return drawn.lines[0]
 
 
-def _budget(value: float, _: Any = None) -> str:
+def _budget(value: Any, _: Any = None) -> str:
     """Return 1k, 10k, 100k."""
     return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
 

@@ -99,4 +99,4 @@ def _draw(axis: Any, panel: Panel) -> None:
 
 
 def _span(axes: list[np.ndarray]) -> tuple[float, float]:
-    return max(axis.min() for axis in axes), min(axis.max() for axis in axes)
+    return max(float(axis.min()) for axis in axes), min(float(axis.max()) for axis in axes)
