@@ -56,7 +56,8 @@ DOORS = {
     "rich": {"cli", "commands", "progress"},
     "sbibm": {"bench"},
     "pickle": set(),
-    "torch": set(),
+    "torch": {"bench"},  # one script there is run by the Python of another environment
+    "sbi": {"bench"},
 }
 
 # Imported only inside functions: slow to import, or optional.
@@ -75,6 +76,8 @@ LAZY = {
     "flowjax",
     "paramax",
     "sbibm",
+    "torch",
+    "sbi",
 }
 
 # Rooms whose code runs in simulator workers, where jax is slow to import and may deadlock after a fork.
