@@ -22,7 +22,7 @@ def test_rounds_need_an_observation_and_belong_to_sunle(tmp_path):
     assert "expected an observation" in result.output
     result = unle("run", "bimodal", "--rounds", 3, "--observation", 1, "--out", tmp_path / "run")
     assert result.exit_code != 0
-    assert "--method sunle only" in result.output
+    assert "--method sunle or snle only" in result.output
     result = unle("run", "bimodal", *SETTINGS, *ENDING, "--posterior", "guess", "--out", tmp_path / "run")
     assert result.exit_code != 0
     assert "divi, online, exchange" in result.output

@@ -37,6 +37,7 @@ DOORS = {
     "blackjax": {"samplers"},
     "optax": {"train", "diagnose"},
     "flowjax": {"models"},
+    "paramax": {"models"},
     "arviz_base": {"posterior", "diagnose"},
     "arviz_stats": {"posterior", "diagnose"},
     "arviz": set(),
@@ -55,7 +56,8 @@ DOORS = {
     "rich": {"cli", "commands", "progress"},
     "sbibm": {"bench"},
     "pickle": set(),
-    "torch": set(),
+    "torch": {"bench"},  # one script there is run by the Python of another environment
+    "sbi": {"bench"},
 }
 
 # Imported only inside functions: slow to import, or optional.
@@ -72,7 +74,10 @@ LAZY = {
     "cloudpickle",
     "pyarrow",
     "flowjax",
+    "paramax",
     "sbibm",
+    "torch",
+    "sbi",
 }
 
 # Rooms whose code runs in simulator workers, where jax is slow to import and may deadlock after a fork.

@@ -32,6 +32,7 @@ def _posterior_by_quadrature(one, x_o, functions, *, wall, cells):
     [
         ("bimodal", [0.0, 0.0], 6.0, 300),
         ("bimodal", [0.5, -0.2], 6.0, 300),  # unequal weights
+        ("gaussian_mixture", [9.8, -10.2], 10.0, 2000),  # cut by two walls
         ("two_moons", [-0.3, 0.2], 1.0, 1200),
         ("two_moons", [-0.9, 0.2], 1.0, 1200),  # cut by the box
         ("two_moons", [0.31, 0.02], 1.0, 1200),  # part of the crescent would need |z_0| < 0
@@ -69,7 +70,14 @@ def test_gaussian_linear_uniform_is_a_product_of_cut_normals():
 
 @pytest.mark.parametrize(
     ("name", "repeats"),
-    [("two_moons", 200), ("bimodal", 200), ("gaussian_linear_uniform", 200), ("slcp", 40)],
+    [
+        ("two_moons", 200),
+        ("bimodal", 200),
+        ("gaussian_linear_uniform", 200),
+        ("slcp", 40),
+        ("gaussian_linear", 200),
+        ("gaussian_mixture", 200),
+    ],
 )
 def test_parameters_rank_uniformly_among_their_posterior_draws(name, repeats):
     """theta ~ prior, x ~ p(x | theta): theta is one more draw of p(theta | x), whatever x came out."""
@@ -77,7 +85,9 @@ def test_parameters_rank_uniformly_among_their_posterior_draws(name, repeats):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "repeats"), [("slcp", 400), ("lotka_volterra", 60)])
+@pytest.mark.parametrize(
+    ("name", "repeats"), [("slcp", 400), ("lotka_volterra", 60), ("sir", 60), ("bernoulli_glm", 200)]
+)
 def test_parameters_rank_uniformly_at_length(name, repeats):
     _assert_ranks(name, repeats)
 
@@ -181,6 +191,20 @@ def test_impossible_data_are_refused():
         task("two_moons").reference([5.0, 5.0], 10)
     with pytest.raises(InputError, match="positive populations"):
         task("lotka_volterra").reference(-np.ones(20), 10)
+    with pytest.raises(InputError, match="whole numbers"):
+        task("sir").reference(np.full(10, 0.5), 10)
+    with pytest.raises(InputError, match="zeros and ones"):
+        task("bernoulli_glm_raw").reference(np.full(100, 0.5), 10)
+
+
+@installed
+@pytest.mark.parametrize("name", ["sir", "gaussian_linear", "gaussian_mixture", "bernoulli_glm", "bernoulli_glm_raw"])
+def test_marginals_are_the_benchmarks(name):
+    one = task(name)
+    theirs, ours = one.official_reference(2), one.reference(one.observation(2), 2000, seed=1)
+    for j in range(one.dim_theta):
+        assert ks_2samp(theirs[:, j], ours[:, j]).pvalue > RARE
+        assert ks_2samp(theirs[:, j], ours[:, j] + 0.3 * ours[:, j].std()).pvalue < RARE
 
 
 @installed
@@ -206,8 +230,9 @@ def test_a_dropped_mode_is_seen():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "i"),
-    [(name, i) for name in ("two_moons", "slcp", "lotka_volterra") for i in (1, 4, 8)]
-    + [("gaussian_linear_uniform", 1)],  # minutes each
+    [(name, i) for name in ("two_moons", "slcp", "lotka_volterra", "sir", "gaussian_mixture") for i in (1, 4, 8)]
+    # minutes each; scripts/tasks.py goes through all tasks and three observations
+    + [("gaussian_linear_uniform", 1), ("bernoulli_glm", 1)],
 )
 def test_reference_is_the_benchmarks_at_full_size(name, i):
     one = task(name)

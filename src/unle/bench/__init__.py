@@ -1,11 +1,36 @@
 """Benchmark tasks with exact answers, and what is needed to score a method on them."""
 
 from unle.bench.task import Task
-from unle.bench.tasks import bimodal, gaussian_linear_uniform, lotka_volterra, slcp, two_moons
+from unle.bench.tasks import (
+    bernoulli_glm,
+    bernoulli_glm_raw,
+    bimodal,
+    gaussian_linear,
+    gaussian_linear_uniform,
+    gaussian_mixture,
+    lotka_volterra,
+    sir,
+    slcp,
+    slcp_distractors,
+    two_moons,
+)
 from unle.errors import InputError
 
 TASKS: dict[str, Task] = {
-    module.TASK.name: module.TASK for module in (two_moons, slcp, lotka_volterra, gaussian_linear_uniform, bimodal)
+    module.TASK.name: module.TASK
+    for module in (
+        two_moons,
+        slcp,
+        lotka_volterra,
+        gaussian_linear_uniform,
+        sir,
+        gaussian_linear,
+        gaussian_mixture,
+        bernoulli_glm,
+        bernoulli_glm_raw,
+        slcp_distractors,
+        bimodal,
+    )
 }
 
 __all__ = ["TASKS", "Task", "task"]

@@ -59,11 +59,26 @@ def sample_by_importance(
     Returns:
         The draws, with the effective share of the proposals.  Warns when that share is poor.
     """
-
-    def log_density(z: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
-        return -0.5 * _squares(residuals(z))
-
     mode, precision = find_mode(residuals, starts)
+    return sample_around(mode, precision, lambda z: -0.5 * _squares(residuals(z)), n, rng)
+
+
+def sample_around(
+    mode: Float[np.ndarray, " dim"],
+    precision: Float[np.ndarray, "dim dim"],
+    log_density: Callable[[np.ndarray], np.ndarray],
+    n: int,
+    rng: np.random.Generator,
+) -> Accepted:
+    """Draw n times from a density with one main mode, whose place and curvature are known.
+
+    Args:
+        mode: of the density.
+        precision: minus the second derivative of its logarithm there.
+        log_density: up to a constant, for rows of z.
+        n: draws wanted.
+        rng: source of randomness.
+    """
     proposal = Student(mode, np.linalg.inv(np.linalg.cholesky(precision)).T)
     for _ in range(REFITS):
         z = proposal.draw(REFIT_DRAWS, rng)

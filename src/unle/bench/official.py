@@ -16,21 +16,28 @@ from jaxtyping import Float
 from unle.errors import StoreError
 
 N_OBSERVATIONS = 10
+# Tasks that differ from another one only in x: they have no folder of their own, and share its posteriors.
+SHARED = {
+    "slcp_distractors": ("slcp", "observation_distractors.csv"),
+    "bernoulli_glm_raw": ("bernoulli_glm", "observation_raw.csv"),
+}
 
 
 def official_folder(task: str) -> Path | None:
     """Return the folder with the official files of a task, or None where they are not installed."""
     spec = importlib.util.find_spec("sbibm")
     for root in (spec.submodule_search_locations or []) if spec is not None else []:
-        folder = Path(root) / "tasks" / task / "files"
-        if (folder / "num_observation_1" / "observation.csv").is_file():
+        home, observation = SHARED.get(task, (task, "observation.csv"))
+        folder = Path(root) / "tasks" / home / "files"
+        if (folder / "num_observation_1" / observation).is_file():
             return folder
     return None
 
 
-def official_observation(folder: Path, i: int) -> Float[np.ndarray, " dim_x"]:
-    """Return the i-th observation x_o, i = 1 ... 10."""
-    return _table(folder / f"num_observation_{i}" / "observation.csv")[0]
+def official_observation(folder: Path, i: int, task: str) -> Float[np.ndarray, " dim_x"]:
+    """Return the i-th observation x_o of a task, i = 1 ... 10."""
+    _, name = SHARED.get(task, (task, "observation.csv"))
+    return _table(folder / f"num_observation_{i}" / name)[0]
 
 
 def official_parameters(folder: Path, i: int) -> Float[np.ndarray, " dim"]:

@@ -7,6 +7,7 @@ method can be scored without trusting another approximation.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import numpy as np
@@ -37,6 +38,8 @@ class Task:
         simulate_rows: the same law for many rows at once, (n, d) and a generator to (n, dim_x).
         log_likelihood_rows: log p(x | theta), for rows of theta (n, d) and one x, as (n,).
         draw_posterior: n exact draws of p(theta | x_o), from x_o, n and a generator, as (n, d).
+        on_device: the same law as a JAX function of a key and one theta; `unle.jax_simulator(task.on_device)` runs it
+            vectorised on an accelerator.
         own: observations to use instead of simulated ones, {i: (theta, x)}; for tasks that fix their own.
     """
 
@@ -48,6 +51,7 @@ class Task:
     simulate_rows: Simulator
     log_likelihood_rows: Callable[[np.ndarray, np.ndarray], np.ndarray]
     draw_posterior: Callable[[np.ndarray, int, np.random.Generator], np.ndarray]
+    on_device: Callable[[Any, Any], Any]
     own: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)
 
     @property
@@ -82,7 +86,7 @@ class Task:
     def observation(self, i: int) -> Float[np.ndarray, " dim_x"]:
         """Return the i-th of ten observations, i = 1 ... 10 (see `observation_source`)."""
         folder = self._folder(i)
-        return self._own(i)[1] if folder is None else official.official_observation(folder, i)
+        return self._own(i)[1] if folder is None else official.official_observation(folder, i, self.name)
 
     def true_parameters(self, i: int) -> Float[np.ndarray, " dim"]:
         """Return the parameters that generated the i-th observation."""

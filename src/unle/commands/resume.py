@@ -97,6 +97,8 @@ def _request(model: Any, settings: dict[str, Any]) -> Any:
             imported=settings["simulations_sha256"],
             rounds=settings["rounds"],
             posterior=settings["posterior"],
+            flow=settings.get("flow"),
+            sliced=settings.get("sliced"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the settings of this run are damaged, or of another version of unle ({error}).") from None

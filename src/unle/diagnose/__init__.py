@@ -5,6 +5,7 @@ from unle.diagnose.c2st import c2st, c2st_fast, c2st_fast_batch
 from unle.diagnose.calibration import Calibration, calibrate
 from unle.diagnose.cloud import cloud
 from unle.diagnose.coverage import coverage
+from unle.diagnose.discrepancy import Discrepancy, discrepancy, energy_score
 from unle.diagnose.evidence import Evidence
 from unle.diagnose.grid import density_grid, grid_agreement
 from unle.diagnose.inner_mixing import inner_mixing
@@ -25,6 +26,7 @@ __all__ = [
     "CHECKS",
     "Calibration",
     "Check",
+    "Discrepancy",
     "Evidence",
     "Findings",
     "Skipped",
@@ -36,6 +38,8 @@ __all__ = [
     "cloud",
     "coverage",
     "density_grid",
+    "discrepancy",
+    "energy_score",
     "grid_agreement",
     "inner_mixing",
     "learned_normaliser",

@@ -36,7 +36,7 @@ class AUNLE(eqx.Module):
     """Fit an unnormalised likelihood to prior simulations; the posterior of any observation follows.
 
     The defaults are meant for every task.  The original algorithm of the paper is
-    `AUNLE(prior, base=FixedBase(), training=TiltedTraining(bound=None), members=1)`.
+    `AUNLE(prior, base=FixedBase(), training=TiltedTraining(PersistentChains(), bound=None), members=1)`.
 
     Args:
         prior: the prior the simulations were drawn from.
@@ -56,12 +56,12 @@ class AUNLE(eqx.Module):
     prior: Prior
     base: AbstractBaseTraining = GaussianTraining()
     training: TiltedTraining = TiltedTraining()
-    members: int = eqx.field(static=True, default=5)
+    members: int = eqx.field(static=True, default=3)
     strategy: AbstractStrategy = TemperedSmc()
 
     def __check_init__(self):
         if self.members < 1:
-            raise InputError(f"expected at least one ensemble member; got {self.members}; try members=5.")
+            raise InputError(f"expected at least one ensemble member; got {self.members}; try members=3.")
 
     def fit(
         self,

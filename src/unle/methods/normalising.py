@@ -34,7 +34,6 @@ from unle.models import (
 )
 from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Exchange, TemperedSmc
 from unle.train import (
-    DataParticles,
     LogNormaliserTraining,
     OnlineTraining,
     PairedChains,
@@ -107,7 +106,7 @@ class Tilted(AbstractNormalising):
         energies: how energies are trained.
     """
 
-    energies: TiltedTraining = TiltedTraining(DataParticles())
+    energies: TiltedTraining = TiltedTraining()
 
     def __call__(self, key, fitted):
         """Return the ensemble as it is: its Z is constant as far as training got."""

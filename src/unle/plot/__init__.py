@@ -1,7 +1,9 @@
 """Figures from draws and records.  Every function returns a matplotlib `Figure` and shows nothing."""
 
+from unle.plot.benchmark import Series, budget_curves, stage_bars
 from unle.plot.compare import compare_draws
 from unle.plot.conditional import conditional_pairs
+from unle.plot.densities import Panel, density_panels, kernel_density
 from unle.plot.health import (
     chain_ends,
     cloud_distances,
@@ -21,12 +23,17 @@ from unle.plot.timing import run_time
 from unle.plot.training import training_curves
 
 __all__ = [
+    "Panel",
+    "Series",
+    "budget_curves",
     "chain_ends",
     "cloud_distances",
     "compare_draws",
     "conditional_pairs",
     "coverage_curve",
     "density_and_draws",
+    "density_panels",
+    "kernel_density",
     "likelihood_slices",
     "local_probabilities",
     "marginals",
@@ -39,5 +46,6 @@ __all__ = [
     "rounds",
     "run_time",
     "sampler_path",
+    "stage_bars",
     "training_curves",
 ]

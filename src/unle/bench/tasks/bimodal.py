@@ -7,8 +7,10 @@ so the posterior is a mixture of two normals with weights proportional to p(x | 
 are equal and the means are +-(1.818, 1.818): methods that fit one Gaussian or drop a mode show at once.
 """
 
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.bench.task import Task
 from unle.space import Prior
@@ -27,6 +29,13 @@ def simulate_rows(theta: Float[np.ndarray, "n 2"], rng: np.random.Generator) -> 
 def simulator(theta: Float[np.ndarray, " 2"], rng: np.random.Generator) -> Float[np.ndarray, " 2"]:
     """Simulate one x for one theta."""
     return simulate_rows(np.asarray(theta)[None], rng)[0]
+
+
+def on_device(key: PRNGKeyArray, theta: Float[Array, " 2"]) -> Float[Array, " 2"]:
+    """Simulate one x in JAX."""
+    key_sign, key_noise = jr.split(key)
+    shift = jr.rademacher(key_sign, (), jnp.float32) * jnp.asarray(SHIFT, jnp.float32)
+    return theta + shift + float(np.sqrt(NOISE_VARIANCE)) * jr.normal(key_noise, (2,))
 
 
 def log_likelihood_rows(theta: Float[np.ndarray, "n 2"], x: Float[np.ndarray, " 2"]) -> Float[np.ndarray, " n"]:
@@ -52,5 +61,6 @@ TASK = Task(
     simulate_rows=simulate_rows,
     log_likelihood_rows=log_likelihood_rows,
     draw_posterior=draw_posterior,
+    on_device=on_device,
     own={1: ((2.0, 2.0), (0.0, 0.0))},
 )

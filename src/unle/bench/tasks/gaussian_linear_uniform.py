@@ -6,8 +6,9 @@ The noise (sd 0.32) is wide compared with the box, so every observation has coor
 The posterior is a product of normals N(x_i, 0.1) truncated to [-1, 1].
 """
 
+import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.bench.cut_normal import draw_inside
 from unle.bench.task import Task
@@ -25,6 +26,11 @@ def simulate_rows(theta: Float[np.ndarray, "n 10"], rng: np.random.Generator) ->
 def simulator(theta: Float[np.ndarray, " 10"], rng: np.random.Generator) -> Float[np.ndarray, " 10"]:
     """Simulate one x for one theta."""
     return simulate_rows(np.asarray(theta)[None], rng)[0]
+
+
+def on_device(key: PRNGKeyArray, theta: Float[Array, " 10"]) -> Float[Array, " 10"]:
+    """Simulate one x in JAX."""
+    return theta + float(NOISE_SD) * jr.normal(key, (DIM,))
 
 
 def log_likelihood_rows(theta: Float[np.ndarray, "n 10"], x: Float[np.ndarray, " 10"]) -> Float[np.ndarray, " n"]:
@@ -47,4 +53,5 @@ TASK = Task(
     simulate_rows=simulate_rows,
     log_likelihood_rows=log_likelihood_rows,
     draw_posterior=draw_posterior,
+    on_device=on_device,
 )

@@ -13,8 +13,9 @@ import math
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.bench.importance import sample_by_importance
 from unle.bench.rejection import Accepted
@@ -99,6 +100,12 @@ def simulator(theta: Float[np.ndarray, " 4"], rng: np.random.Generator) -> Float
     return np.exp(logs + NOISE_SD * rng.normal(size=logs.shape)).astype(np.float32)
 
 
+def on_device(key: PRNGKeyArray, theta: Float[Array, " 4"]) -> Float[Array, " 20"]:
+    """Simulate one x in JAX; NaN if the solver fails."""
+    logs = jnp.clip(_solve_block(theta[None])[0], FLOOR, CEILING)  # clipping keeps NaN
+    return jnp.exp(logs + NOISE_SD * jr.normal(key, (2 * N_SNAPSHOTS,)))
+
+
 def log_likelihood_rows(theta: Float[np.ndarray, "n 4"], x: Float[np.ndarray, " 20"]) -> Float[np.ndarray, " n"]:
     """Return the log density of twenty independent log-normals around the solution; -inf unless x > 0."""
     if not (x > 0).all():
@@ -136,4 +143,5 @@ TASK = Task(
     simulate_rows=simulate_rows,
     log_likelihood_rows=log_likelihood_rows,
     draw_posterior=draw_posterior,
+    on_device=on_device,
 )

@@ -14,8 +14,10 @@ The box enters as a weight: m_1 is drawn from its normal cut to [-3, 3], m_2 fro
 likewise, and the probabilities of the two intervals weigh the draw.
 """
 
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.bench.cut_normal import draw_inside, log_inside
 from unle.bench.rejection import draw_by_rejection
@@ -49,6 +51,17 @@ def simulate_rows(theta: Float[np.ndarray, "n 5"], rng: np.random.Generator) -> 
 def simulator(theta: Float[np.ndarray, " 5"], rng: np.random.Generator) -> Float[np.ndarray, " 8"]:
     """Simulate one x for one theta."""
     return simulate_rows(np.asarray(theta)[None], rng)[0]
+
+
+def on_device(key: PRNGKeyArray, theta: Float[Array, " 5"]) -> Float[Array, " 8"]:
+    """Simulate one x in JAX."""
+    first, second = jr.normal(key, (2 * N_POINTS,)).reshape(2, N_POINTS)
+    s_1, s_2, rho = theta[2] ** 2, theta[3] ** 2, jnp.tanh(theta[4])
+    sd_1 = jnp.sqrt(s_1**2 + RIDGE)
+    below = rho * s_1 * s_2 / sd_1
+    # (1 - rho^2) s_2^2 + ..., written so that nothing cancels in single precision
+    rest = s_2**2 * (RIDGE + (1 - rho**2) * s_1**2) / sd_1**2 + RIDGE
+    return jnp.stack([theta[0] + sd_1 * first, theta[1] + below * first + jnp.sqrt(rest) * second], axis=1).ravel()
 
 
 def log_likelihood_rows(theta: Float[np.ndarray, "n 5"], x: Float[np.ndarray, " 8"]) -> Float[np.ndarray, " n"]:
@@ -150,4 +163,5 @@ TASK = Task(
     simulate_rows=simulate_rows,
     log_likelihood_rows=log_likelihood_rows,
     draw_posterior=draw_posterior,
+    on_device=on_device,
 )

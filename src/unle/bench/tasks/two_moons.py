@@ -9,8 +9,10 @@ exactly: draw p, solve for (|z_0|, z_1), give z_0 a random sign, and reject what
 needs |z_0| < 0.
 """
 
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.bench.rejection import draw_by_rejection
 from unle.bench.task import Task
@@ -40,6 +42,15 @@ def simulate_rows(theta: Float[np.ndarray, "n 2"], rng: np.random.Generator) -> 
 def simulator(theta: Float[np.ndarray, " 2"], rng: np.random.Generator) -> Float[np.ndarray, " 2"]:
     """Simulate one x for one theta."""
     return simulate_rows(np.asarray(theta)[None], rng)[0]
+
+
+def on_device(key: PRNGKeyArray, theta: Float[Array, " 2"]) -> Float[Array, " 2"]:
+    """Simulate one x in JAX."""
+    key_angle, key_radius = jr.split(key)
+    angle = jr.uniform(key_angle, minval=-jnp.pi / 2, maxval=jnp.pi / 2)
+    radius = RADIUS + RADIUS_SD * jr.normal(key_radius)
+    z_0, z_1 = (theta[0] + theta[1]) / jnp.sqrt(2.0), (theta[1] - theta[0]) / jnp.sqrt(2.0)
+    return jnp.stack([radius * jnp.cos(angle) + CENTRE - jnp.abs(z_0), radius * jnp.sin(angle) + z_1])
 
 
 def log_likelihood_rows(theta: Float[np.ndarray, "n 2"], x: Float[np.ndarray, " 2"]) -> Float[np.ndarray, " n"]:
@@ -75,4 +86,5 @@ TASK = Task(
     simulate_rows=simulate_rows,
     log_likelihood_rows=log_likelihood_rows,
     draw_posterior=draw_posterior,
+    on_device=on_device,
 )

@@ -1,0 +1,49 @@
+"""The contestants of the benchmark, one line each."""
+
+from unle.bench.contestant import AbstractContestant, Amortised, Sequential
+from unle.bench.peers import Peer
+from unle.bench.yardsticks import Exact, FromPrior
+from unle.methods import AUNLE, SUNLE, ByExchange
+from unle.models import ConditionalLikelihood, Ensemble
+from unle.posterior import Exchange, Posterior
+from unle.train import FixedBase, PersistentChains, TiltedTraining, WarmSmc
+
+
+def by_exchange(posterior: Posterior) -> Posterior:
+    """Sample AUNLE's posterior as if Z depended on theta, to see whether it does (first member of an ensemble)."""
+    likelihood = posterior.likelihood
+    assert isinstance(likelihood, Ensemble)
+    first = likelihood.member(0)
+    return Posterior(posterior.prior, ConditionalLikelihood(first.theta_space, first.x_space, first.model), Exchange())
+
+
+def base_alone(task):
+    """Return AUNLE whose energies never train: the ensemble of conditional Gaussians, the honest control."""
+    return AUNLE(task.prior, training=TiltedTraining(iterations=1))
+
+
+def followed_by(particles):
+    """Return AUNLE whose training follows the model with other particles."""
+    return lambda task: AUNLE(task.prior, training=TiltedTraining(particles))
+
+
+METHODS: dict[str, AbstractContestant] = {
+    "aunle": Amortised(lambda task: AUNLE(task.prior)),
+    "sunle": Sequential(lambda task, simulator: SUNLE(task.prior, simulator)),
+    "gaussian": Amortised(base_alone),
+    "aunle-mala-30": Amortised(followed_by(PersistentChains(moves=30))),
+    "aunle-mala-200": Amortised(followed_by(PersistentChains(moves=200))),
+    "aunle-smc-5": Amortised(followed_by(WarmSmc(temperatures=5))),
+    "aunle-smc-20": Amortised(followed_by(WarmSmc(temperatures=20))),
+    "aunle-single": Amortised(lambda task: AUNLE(task.prior, members=1)),
+    "aunle-exchange": Amortised(lambda task: AUNLE(task.prior, members=1), change=by_exchange),
+    "aunle-original": Amortised(
+        lambda task: AUNLE(task.prior, base=FixedBase(), training=TiltedTraining(WarmSmc(), bound=None), members=1)
+    ),
+    "sunle-exchange": Sequential(lambda task, simulator: SUNLE(task.prior, simulator, normalising=ByExchange())),
+    "sbi-nle": Peer("nle"),
+    "sbi-snle": Peer("nle", rounds=10),
+    "sbi-npe": Peer("npe"),
+    "prior": FromPrior(),
+    "exact": Exact(),
+}

@@ -1,0 +1,95 @@
+"""Contestants from another library: `sbi`, in a Python environment of its own.
+
+A child process is started with that environment's Python and the script `sbi_peer.py`; it imports nothing of ours.
+They exchange arrays as .npy files in a temporary folder, and lines on its standard input and output: the child says
+"simulate" when it wants x for its theta (rounds of a sequential method), and "done" with its times when it has drawn.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from unle.bench.contestant import SIMULATION_SEED, AbstractContestant, Outcome
+from unle.errors import InputError
+
+ENVIRONMENT_VARIABLE = "UNLE_SBI_PYTHON"  # set by `unle bench --sbi-python`; worker processes inherit it
+
+
+@dataclass(frozen=True)
+class Peer(AbstractContestant):
+    """A method of sbi with its default settings.
+
+    Args:
+        method: "nle" or "npe".
+        rounds: one is amortised; more simulate around each observation.
+    """
+
+    method: str
+    rounds: int = 1
+
+    @property
+    def sequential(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether it has rounds."""
+        return self.rounds > 1
+
+    def infer(self, task, *, budget, seed, observations, draws):
+        """Run the child and answer its requests for simulations."""
+        python = os.environ.get(ENVIRONMENT_VARIABLE)
+        if not python:
+            raise InputError("expected the Python of an environment with sbi; try `unle bench --sbi-python PATH`.")
+        outcome = Outcome()
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            np.save(folder / "observations.npy", np.stack(list(observations.values())))
+            wanted = {"method": self.method, "rounds": self.rounds, "budget": budget, "seed": seed, "draws": draws}
+            (folder / "wanted.json").write_text(json.dumps(wanted | {"prior": task.prior.spec()["blocks"]}))
+            script = resources.files("unle.bench").joinpath("sbi_peer.py")
+            with resources.as_file(script) as path, open(folder / "errors.txt", "w+", encoding="utf-8") as errors:
+                child = subprocess.Popen(
+                    [python, str(path), str(folder)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                )
+                try:
+                    _serve(child, task, folder, seed, outcome)
+                finally:
+                    child.kill()
+                    child.wait()
+                if not (folder / "draws.npy").exists():
+                    errors.seek(0)
+                    last = ([line for line in errors.read().splitlines() if line.strip()] or ["no message"])[-1]
+                    raise InputError(f"sbi ended without draws: {last}")
+            found = np.load(folder / "draws.npy", allow_pickle=False)
+        outcome.draws = dict(zip(observations, found, strict=True))
+        return outcome
+
+
+def _serve(child: subprocess.Popen, task, folder: Path, seed: int, outcome: Outcome) -> None:
+    """Simulate on demand until the child is done; its times count without ours."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    asked = 0
+    for line in child.stdout:
+        word, _, rest = line.strip().partition(" ")
+        if word == "simulate":
+            start = time.perf_counter()
+            theta = np.load(folder / "theta.npy", allow_pickle=False)
+            np.save(folder / "x.npy", task.simulate(theta, seed + SIMULATION_SEED + asked))
+            asked += 1
+            outcome.seconds["simulate"] = outcome.seconds.get("simulate", 0.0) + time.perf_counter() - start
+            child.stdin.write("ready\n")
+            child.stdin.flush()
+        elif word == "done":
+            record = json.loads(rest)
+            outcome.seconds |= record["seconds"]
+            outcome.notes["versions"] = record["versions"]
+            return

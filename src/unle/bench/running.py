@@ -1,0 +1,109 @@
+"""Run the jobs of a sweep, in this process or in several, and survive the death of a worker.
+
+On an accelerator one process has the device to itself.  On a CPU one process per core runs faster than one process
+with all cores: compiling uses one core, and so does most of what the methods do.
+"""
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from unle.bench.sweep import Job, OnRow, Sweep, fail_job, run_job
+from unle.store.lock import locked
+from unle.store.results import ResultsStore
+
+MOST_ATTEMPTS = 2  # of a job whose worker process dies
+TICK = 0.5  # seconds between two looks at what has been finished
+DIED = "the worker process died twice (out of memory?)"
+
+
+def run_sweep(
+    sweep: Sweep,
+    path: Path,
+    *,
+    workers: int = 1,
+    on_row: OnRow | None = None,
+    on_tick: Callable[[], None] = lambda: None,
+) -> None:
+    """Do everything that the results file lacks.
+
+    Args:
+        sweep: what to run.
+        path: of the results file.
+        workers: processes; one stays in this process.
+        on_row: called for every row that is written, if there is one worker only.
+        on_tick: called twice a second, otherwise.
+    """
+    with locked(path.with_name(path.name + ".lock"), f"{path}"), ResultsStore(path) as results:
+        results.settle({"draws": sweep.scorer.draws, "classifier": sweep.scorer.classifier})
+        results.running(clear=True)
+        jobs = sweep.jobs(results.finished())
+        if workers <= 1 or len(jobs) <= 1:
+            for job in jobs:
+                run_job(job, sweep, path, on_row)
+                on_tick()
+            return
+        _in_processes(jobs, sweep, path, results, workers=workers, on_tick=on_tick)
+
+
+def _in_processes(
+    jobs: list[Job], sweep: Sweep, path: Path, results: ResultsStore, *, workers: int, on_tick: Callable[[], None]
+) -> None:
+    sweep = replace(sweep, scorer=replace(sweep.scorer, jobs=1))
+    attempts: dict[Job, int] = {}
+    while jobs:
+        if _one_pool(jobs, sweep, path, workers=workers, on_tick=on_tick):
+            return
+        # A worker died and took the pool with it.  Whoever was being run is under suspicion.
+        suspects = set(results.running(clear=True))
+        jobs = sweep.jobs(results.finished())
+        for job in jobs:
+            if str(job) in suspects or any(name.startswith(str(job).rsplit("/", 1)[0] + "/") for name in suspects):
+                attempts[job] = attempts.get(job, 0) + 1
+        for job in [job for job in jobs if attempts.get(job, 0) >= MOST_ATTEMPTS]:
+            fail_job(job, sweep, results, DIED)
+        jobs = sweep.jobs(results.finished())
+
+
+def _one_pool(jobs: list[Job], sweep: Sweep, path: Path, *, workers: int, on_tick: Callable[[], None]) -> bool:
+    """Run jobs in a pool of processes; return False if a worker died."""
+    context = multiprocessing.get_context("spawn")  # a fork of a process that has jax may hang
+    numbers = context.Value("i", 0)
+    with ProcessPoolExecutor(min(workers, len(jobs)), context, _begin, (numbers, os.getpid())) as pool:
+        pending: set[Future[Any]] = {pool.submit(run_job, job, sweep, path) for job in jobs}
+        try:
+            while pending:
+                done, pending = wait(pending, timeout=TICK, return_when=FIRST_COMPLETED)
+                on_tick()
+                for future in done:
+                    future.result()
+        except BrokenProcessPool:
+            return False
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return True
+
+
+def _begin(numbers: Any, parent: int) -> None:
+    """Give a worker a core of its own, and let it end with its parent."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        with numbers.get_lock():
+            mine = numbers.value
+            numbers.value += 1
+        os.sched_setaffinity(0, {cores[mine % len(cores)]})  # before jax starts its threads
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(TICK)
+    os._exit(1)

@@ -1,0 +1,182 @@
+"""Tasks x methods x budgets x seeds x observations: what is to be done, and what is done already.
+
+A sweep is cut into jobs.  A job of an amortised method fits once and serves all observations that lack a row; one of a
+sequential method serves one observation.  Every row is written as soon as it is scored.
+"""
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unle.bench.contestant import AbstractContestant, Outcome, reason_of
+from unle.bench.pictures import pictures
+from unle.bench.registry import Registry
+from unle.bench.scoring import FAILED, Scorer, problem_with
+from unle.bench.task import Task
+from unle.errors import InputError
+from unle.progress import silence
+from unle.store.json_files import versions
+from unle.store.results import OK, Cell, ResultsStore
+
+OnRow = Callable[[Cell, str, dict[str, float]], None]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to run.
+
+    Args:
+        tasks: names.
+        methods: names.
+        budgets: numbers of simulations.
+        seeds: of whole runs.
+        observations: numbers, 1 to 10; tasks with one observation of their own take the first.
+        scorer: how draws are scored.
+        extra: Python files with tasks or methods of one's own.
+    """
+
+    tasks: tuple[str, ...]
+    methods: tuple[str, ...]
+    budgets: tuple[int, ...] = (1000,)
+    seeds: tuple[int, ...] = (0,)
+    observations: tuple[int, ...] = tuple(range(1, 11))
+    scorer: Scorer = Scorer()
+    extra: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        for name in ("tasks", "methods", "budgets", "seeds", "observations"):
+            if not getattr(self, name):
+                raise InputError(f"expected at least one of the {name}; got none.")
+        registry = self.registry()
+        for name in self.tasks:
+            registry.task(name)
+        for name in self.methods:
+            registry.method(name)
+        if min(self.budgets) < 1 or not all(1 <= i <= 10 for i in self.observations):
+            raise InputError(f"expected positive budgets and observations 1 to 10; got {self}.")
+
+    def registry(self) -> Registry:
+        """Return the tasks and methods by name."""
+        return Registry.with_files(self.extra)
+
+    def cells(self) -> list[Cell]:
+        """Return every row that the sweep will have."""
+        keys = itertools.product(self.tasks, self.methods, self.budgets, self.seeds)
+        return [Cell(*key, i) for key in keys for i in self._observations(key[0])]
+
+    def jobs(self, finished: Iterable[Cell]) -> list["Job"]:
+        """Return what is left to do, cheap budgets first."""
+        registry, done = self.registry(), set(finished)
+        jobs = []
+        for budget, task, method, seed in itertools.product(sorted(self.budgets), self.tasks, self.methods, self.seeds):
+            left = [i for i in self._observations(task) if Cell(task, method, budget, seed, i) not in done]
+            groups = [[i] for i in left] if registry.method(method).sequential else [left] if left else []
+            jobs += [Job(task, method, budget, seed, tuple(group)) for group in groups]
+        return jobs
+
+    def pictured(self, cell: Cell) -> bool:
+        """Return whether draws and densities of a row are kept: of one observation and seed only."""
+        return cell.seed == self.seeds[0] and cell.observation == self._observations(cell.task)[0]
+
+    def _observations(self, task: str) -> tuple[int, ...]:
+        return self.observations[:1] if self.registry().task(task).own else self.observations
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of one method."""
+
+    task: str
+    method: str
+    budget: int
+    seed: int
+    observations: tuple[int, ...]
+
+    def cells(self) -> list[Cell]:
+        """Return its rows."""
+        return [Cell(self.task, self.method, self.budget, self.seed, i) for i in self.observations]
+
+    def __str__(self) -> str:
+        return f"{self.task}/{self.method}/{self.budget}/{self.seed}/{','.join(map(str, self.observations))}"
+
+
+_SEEN: set[tuple[str, str]] = set()  # (task, method) that this process has run: later runs find programs compiled
+
+
+def run_job(job: Job, sweep: Sweep, path: Path, on_row: OnRow | None = None) -> None:
+    """Run one job and write its rows; whatever goes wrong in the method becomes rows with C2ST 1 and the reason."""
+    registry = sweep.registry()
+    task, method = registry.task(job.task), registry.method(job.method)
+    cold = (job.task, job.method) not in _SEEN
+    _SEEN.add((job.task, job.method))
+    with ResultsStore(path) as results:
+        results.begin(os.getpid(), str(job))
+        with silence():  # the table shows how far the sweep is
+            outcome = _outcome(job, task, method, sweep.scorer.draws)
+        conditions = _conditions(job, task, sweep.scorer, cold=cold) | outcome.notes
+        shared = max(1, len(job.observations))
+        seconds = {f"{name}_s": value for name, value in outcome.seconds.items()}
+        seconds["infer_s"] = seconds.get("infer_s", 0.0) / shared
+
+        def write(cell: Cell, reason: str, numbers: dict[str, float]) -> None:
+            if results.add(cell, reason, numbers | seconds, conditions) and on_row is not None:
+                on_row(cell, reason, numbers)
+
+        good: dict[int, np.ndarray] = {}
+        for cell in job.cells():
+            i = cell.observation
+            problem = outcome.reasons.get(i) or problem_with(outcome.draws.get(i), sweep.scorer.draws, task.dim_theta)
+            if problem is None:
+                good[i] = outcome.draws[i]
+            else:
+                write(cell, problem, {"c2st": FAILED})
+        cells = {cell.observation: cell for cell in job.cells()}
+        _keep_pictures(results, sweep, task, outcome, {cells[i]: good[i] for i in good})
+        start = time.perf_counter()
+        for i, numbers in sweep.scorer.scores(task, good):
+            write(cells[i], OK, numbers | {"score_s": time.perf_counter() - start})
+            start = time.perf_counter()
+        results.end(os.getpid())
+
+
+def fail_job(job: Job, sweep: Sweep, results: ResultsStore, reason: str) -> None:
+    """Write rows of failure for what a job has not finished."""
+    task = sweep.registry().task(job.task)
+    for cell in job.cells():
+        results.add(cell, reason, {"c2st": FAILED}, _conditions(job, task, sweep.scorer, cold=True))
+
+
+def _outcome(job: Job, task: Task, method: AbstractContestant, draws: int) -> Outcome:
+    observations = {i: task.observation(i) for i in job.observations}
+    try:
+        return method.infer(task, budget=job.budget, seed=job.seed, observations=observations, draws=draws)
+    except Exception as error:  # noqa: BLE001  # a method may fail in any way; the sweep goes on
+        return Outcome(reasons=dict.fromkeys(job.observations, reason_of(error)))
+
+
+def _keep_pictures(results: ResultsStore, sweep: Sweep, task: Task, outcome: Outcome, draws: dict) -> None:
+    for cell, values in draws.items():
+        if sweep.pictured(cell):
+            for name, arrays in pictures(task, outcome.posterior, cell.observation, values).items():
+                results.keep(cell, name, arrays)
+
+
+def _conditions(job: Job, task: Task, scorer: Scorer, *, cold: bool) -> dict[str, Any]:
+    import jax
+
+    return {
+        "observations": task.observation_source,
+        "draws": scorer.draws,
+        "classifier": scorer.classifier,
+        "device": jax.devices()[0].device_kind,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cold": cold,
+        "together": len(job.observations),
+        "versions": versions(),
+    }

@@ -1,0 +1,156 @@
+"""`unle bench`: methods on tasks with known posteriors, scored, stored row by row, and set beside published numbers."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unle.commands.console import plain_ending, say, show_table
+from unle.errors import InputError
+
+EXAMPLE = "Example:  unle bench --tasks two_moons,slcp --methods aunle,nle --budgets 1000,10000 --seeds 0-2"
+DEFAULT = Path("runs/bench.sqlite")
+QUICK = {"tasks": "two_moons,gaussian_mixture", "methods": "aunle,gaussian", "budgets": "1000", "seeds": "0"}
+QUICK_OBSERVATIONS = "1,2"
+
+Text = str | None
+
+
+def bench(
+    tasks: Annotated[Text, typer.Option(help="Names, separated by commas; `all` for all.", show_default=False)] = None,
+    methods: Annotated[Text, typer.Option(help="Names, separated by commas.", show_default=False)] = None,
+    budgets: Annotated[Text, typer.Option(help="Numbers of simulations.  [default: 1000]", show_default=False)] = None,
+    seeds: Annotated[Text, typer.Option(help="Such as 0,1 or 0-4.  [default: 0]", show_default=False)] = None,
+    observations: Annotated[
+        Text, typer.Option(help="Numbers from 1 to 10.  [default: 1-10]", show_default=False)
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Results file; what it holds is not done again.")] = DEFAULT,
+    quick: Annotated[bool, typer.Option("--quick", help="Two tasks, two methods, two observations.")] = False,  # noqa: FBT002
+    draws: Annotated[int, typer.Option(min=50, help="Draws per posterior; fewer than 10,000 flatter.")] = 10_000,
+    classifier: Annotated[str, typer.Option(help="Of C2ST: fast (JAX) or exact (scikit-learn).")] = "fast",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes.  [default: one per core; 1 on a GPU]", show_default=False)
+    ] = None,
+    own: Annotated[
+        list[str] | None, typer.Option("--with", help="A Python file with METHODS or TASKS of your own; repeatable.")
+    ] = None,
+    sbi_python: Annotated[
+        Path | None, typer.Option(help="Python of an environment with sbi, for the methods sbi-...")
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Try failed rows again.")] = False,  # noqa: FBT002
+    show: Annotated[bool, typer.Option("--show", help="Run nothing; show what is there.")] = False,  # noqa: FBT002
+    write: Annotated[
+        list[Path] | None, typer.Option(help="Write the table to a .md or .csv file; repeatable.", show_default=False)
+    ] = None,
+) -> None:
+    """Score methods on tasks whose posterior is known.
+
+    Every combination of task, method, budget, seed and observation becomes one row of the results file. After a crash,
+    a kill or Ctrl-C the same command goes on with what is missing. Failures are rows with C2ST 1 and a reason.
+    """
+    with plain_ending(lambda: f"finished rows are in {results}; the same command goes on."):
+        from unle.store.results import ResultsStore
+
+        _check_writable(write or [])
+        if not show:
+            given = {"tasks": tasks, "methods": methods, "budgets": budgets, "seeds": seeds}
+            given |= {"observations": observations}
+            if sbi_python is not None:
+                _use_sbi(sbi_python)
+            results.parent.mkdir(parents=True, exist_ok=True)
+            sweep = _sweep(given, quick=quick, draws=draws, classifier=classifier, own=tuple(own or ()))
+            if retry:
+                with ResultsStore(results) as store:
+                    say(f"{store.forget_failures()} failed rows are tried again.")
+            _run(sweep, results, workers)
+        with ResultsStore(results, read_only=True) as store:
+            rows = store.rows()
+        _show(rows)
+        _write(rows, write or [])
+
+
+def _sweep(given: dict[str, Text], *, quick: bool, draws: int, classifier: str, own: tuple[str, ...]) -> Any:
+    from unle.bench import TASKS
+    from unle.bench.scoring import Scorer
+    from unle.bench.sweep import Sweep
+
+    defaults = {"tasks": None, "methods": None, "budgets": "1000", "seeds": "0", "observations": "1-10"}
+    if quick:
+        defaults |= QUICK | {"observations": QUICK_OBSERVATIONS}
+    values = {name: given[name] or defaults[name] for name in defaults}
+    for name in ("tasks", "methods"):
+        if values[name] is None:
+            raise InputError(f"expected --{name}, such as --{name} {QUICK[name]}; or try --quick.")
+    names_of_tasks, names_of_methods = (
+        tuple(part.strip() for part in str(values[name]).split(",")) for name in ("tasks", "methods")
+    )
+    numbers = [whole_numbers(str(values[name]), f"--{name}") for name in ("budgets", "seeds", "observations")]
+    everything = tuple(TASKS) if names_of_tasks == ("all",) else names_of_tasks
+    return Sweep(everything, names_of_methods, *numbers, scorer=Scorer(draws, classifier), extra=own)
+
+
+def whole_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Read `1,2` and `1-10` and `1000`.
+
+    Example:
+        >>> whole_numbers("0-2,7", "--seeds")
+        (0, 1, 2, 7)
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not (first.isdigit() and (last.isdigit() or not last)):
+            raise InputError(f"expected {option} as whole numbers such as 1,2 or 1-10; got {text!r}.")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(dict.fromkeys(found))
+
+
+def _use_sbi(python: Path) -> None:
+    from unle.bench.peers import ENVIRONMENT_VARIABLE
+
+    if not python.exists():
+        raise InputError(
+            f"there is no Python at {python}; make one with `python -m venv sbi-env && sbi-env/bin/pip install sbi`."
+        )
+    os.environ[ENVIRONMENT_VARIABLE] = str(python.absolute())  # the link itself: its folder is the environment
+
+
+def _run(sweep: Any, path: Path, workers: int | None) -> None:
+    import jax
+
+    from unle.bench.running import run_sweep
+    from unle.commands.live import LiveTable
+
+    if workers is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        workers = cores if jax.default_backend() == "cpu" else 1
+    with LiveTable(sweep, path) as table:
+        run_sweep(sweep, path, workers=workers, on_row=lambda *_: table.update(), on_tick=table.update)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    from unle.bench.tables import comparison
+
+    if not rows:
+        typer.echo("No results yet.")
+        return
+    heads, table = comparison(rows)
+    show_table("C2ST: ours (rows) beside published", heads, table, numbers_from=len(heads))
+
+
+def _check_writable(paths: list[Path]) -> None:
+    for path in paths:
+        if path.suffix not in (".md", ".csv"):
+            raise InputError(f"expected a file that ends in .md or .csv; got {path}.")
+
+
+def _write(rows: list[dict[str, Any]], paths: list[Path]) -> None:
+    from unle.bench.results_page import results_page
+    from unle.bench.tables import as_csv
+    from unle.store.json_files import write_atomically
+
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (results_page(rows) if path.suffix == ".md" else as_csv(rows)).encode())
+        say(f"wrote {path}")

@@ -1,0 +1,73 @@
+"""`unle paper`: the figures of the paper from stored results, in one folder with an index page."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unle.commands.bench import DEFAULT
+from unle.commands.console import plain_ending, say
+from unle.errors import InputError
+
+EXAMPLE = "Example:  unle paper --results runs/bench.sqlite --out paper --only c2st"
+INTRODUCTION = (
+    "Drawn from the rows of one results file, nothing else. Where rows are missing, the page gives the command that "
+    "makes them; after it, the same `unle paper` draws them."
+)
+
+
+def paper(
+    results: Annotated[Path, typer.Option(help="Results file, made by `unle bench`.")] = DEFAULT,
+    out: Annotated[Path, typer.Option(help="Folder for the page and the pictures.")] = Path("paper"),
+    only: Annotated[list[str] | None, typer.Option(help="Name of a figure; repeatable.", show_default=False)] = None,
+) -> None:
+    """Draw the paper's figures from a results file.
+
+    Writes OUT/index.html, which needs no other file, and every picture as PNG and SVG beside it.
+    """
+    with plain_ending():
+        from unle.bench.found import Found
+        from unle.bench.paper import FIGURES
+        from unle.bench.tables import comparison
+        from unle.report.gallery import write_gallery
+        from unle.store.results import ResultsStore
+
+        wanted = list(only or FIGURES)
+        unknown = [name for name in wanted if name not in FIGURES]
+        if unknown:
+            raise InputError(f"expected figures among {', '.join(FIGURES)}; got {', '.join(unknown)}.")
+        out.mkdir(parents=True, exist_ok=True)
+        with ResultsStore(results, read_only=True) as store:
+            found = Found(store)
+            chapters = [_chapter(FIGURES[name](found), out) for name in wanted]
+            heads, rows = comparison(found.rows) if found.rows else ([], [])
+        table = {"heads": heads, "rows": rows} if rows else None
+        when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        page = write_gallery(
+            out / "index.html",
+            chapters,
+            title="The paper's figures",
+            introduction=INTRODUCTION,
+            when=when,
+            source=str(results),
+            table=table,
+        )
+        for chapter in chapters:
+            if chapter.command:
+                say(f"{chapter.name}: {len(chapter.pictures)} pictures; rows are missing: {chapter.command}")
+        typer.echo(f"{page}  ({sum(len(chapter.pictures) for chapter in chapters)} pictures)")
+
+
+def _chapter(figure: Any, out: Path) -> Any:
+    """Save the pictures of a figure and turn it into a chapter of the page."""
+    from unle.report.figures import picture
+    from unle.report.gallery import Chapter
+
+    pictures = []
+    for k, drawn in enumerate(figure.drawn, start=1):
+        name = figure.name if len(figure.drawn) == 1 else f"{figure.name}-{k}"
+        for suffix in ("png", "svg"):
+            drawn.figure.savefig(out / f"{name}.{suffix}")
+        pictures.append(picture(name, drawn.figure, drawn.caption, drawn.alt))
+    return Chapter(figure.name, figure.title, figure.text, pictures, figure.command)

@@ -1,0 +1,154 @@
+"""Results of a benchmark over the number of simulations: one panel per task, one line per method."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unle.errors import InputError
+from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, style
+
+# Okabe and Ito's colours, in the order in which methods take them
+PALETTE = (LEARNED, THIRD, EXACT, "#CC79A7", "#E69F00", "#56B4E9", "#777777", "#8B5A2B")
+COLUMNS = 4  # panels in a row
+CHANCE = 0.5
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line.
+
+    Attributes:
+        label: in the legend.
+        budgets: numbers of simulations.
+        values: one per budget.
+        errors: standard errors, or None.
+        colour: an index into the palette; a method and its published counterpart share it.
+        published: drawn dashed, with hollow marks.
+    """
+
+    label: str
+    budgets: Sequence[int]
+    values: Sequence[float]
+    errors: Sequence[float] | None = None
+    colour: int = 0
+    published: bool = False
+
+
+def budget_curves(
+    panels: Mapping[str, Sequence[Series]], *, label: str = "C2ST", logarithmic: bool = False, chance: bool = True
+):
+    """Show numbers against the budget, task by task.
+
+    Args:
+        panels: the lines of every task.
+        label: of the vertical axis.
+        logarithmic: scale of the vertical axis.
+        chance: mark 1/2, and show the range from there to 1.
+
+    Example:
+        >>> lines = [Series("ours", [1000, 10000], [0.6, 0.52]), Series("theirs", [1000], [0.7], published=True)]
+        >>> len(budget_curves({"two_moons": lines}).axes)
+        1
+    """
+    from matplotlib.figure import Figure
+
+    if not panels:
+        raise InputError("expected at least one panel; got none.")
+    columns = min(COLUMNS, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    with style():
+        figure = Figure(figsize=(max(2.3 * columns + 0.4, 4.4), 2.2 * rows + 0.7), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False, sharey=chance).ravel()
+        handles: dict[str, Any] = {}
+        for axis, (task, lines) in zip(axes, panels.items(), strict=False):
+            for line in lines:
+                handles.setdefault(line.label, _draw(axis, line))
+            axis.set_title(task.replace("_", " "))
+            axis.set_xscale("log")
+            axis.set_xticks(sorted({b for line in lines for b in line.budgets}))
+            axis.xaxis.set_major_formatter(_budget)
+            axis.xaxis.set_minor_locator(_nothing())
+            axis.margins(x=0.15)
+            if logarithmic:
+                axis.set_yscale("log")
+                _plain_ticks(axis.yaxis)
+            if chance:
+                axis.axhline(CHANCE, color=FAINT, lw=0.6)
+                axis.set_ylim(0.48, 1.02)
+        for axis in axes[len(panels) :]:
+            axis.set_visible(False)
+        for row in range(rows):
+            axes[row * columns].set_ylabel(label)
+        for k, axis in enumerate(axes[: len(panels)]):
+            if k + columns >= len(panels):
+                axis.set_xlabel("simulations")
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, len(handles)))
+        figure.draw_without_rendering()
+    return figure
+
+
+def _draw(axis: Any, line: Series) -> Any:
+    colour = PALETTE[line.colour % len(PALETTE)]
+    look = {"ls": "--", "mfc": "none", "alpha": 0.75, "lw": 0.9} if line.published else {"ls": "-"}
+    drawn = axis.errorbar(
+        line.budgets, line.values, yerr=line.errors, marker="o", ms=4, color=colour, capsize=2, **look
+    )
+    return drawn.lines[0]
+
+
+def _budget(value: Any, _: Any = None) -> str:
+    """Return 1k, 10k, 100k."""
+    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
+
+
+def _plain_ticks(axis: Any) -> None:
+    """Write 0.5, 1, 2, 5, 10 on a logarithmic axis."""
+    from matplotlib.ticker import LogLocator
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_minor_locator(_nothing())
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def _nothing() -> Any:
+    from matplotlib.ticker import NullLocator
+
+    return NullLocator()
+
+
+def stage_bars(panels: Mapping[str, Mapping[int, Mapping[str, float]]], *, label: str = "minutes"):
+    """Show where the time of runs went: one panel per task, one bar per budget, cut into stages.
+
+    Args:
+        panels: task -> budget -> stage -> minutes.
+        label: of the vertical axis.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    if not panels:
+        raise InputError("expected at least one panel; got none.")
+    stages = list(dict.fromkeys(stage for task in panels.values() for bar in task.values() for stage in bar))
+    columns = min(COLUMNS, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    with style():
+        figure = Figure(figsize=(max(2.1 * columns + 0.4, 4.0), 1.9 * rows + 0.6), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for k, (axis, (task, bars)) in enumerate(zip(axes, panels.items(), strict=False)):
+            for place, budget in enumerate(sorted(bars)):
+                bottom = 0.0
+                for number, stage in enumerate(stages):
+                    height = bars[budget].get(stage, 0.0)
+                    axis.bar(place, height, bottom=bottom, color=PALETTE[number], width=0.6)
+                    bottom += height
+            axis.set_xticks(range(len(bars)), [_budget(budget) for budget in sorted(bars)])
+            axis.set_title(task.replace("_", " "))
+            if k % columns == 0:
+                axis.set_ylabel(label)
+        for axis in axes[len(panels) :]:
+            axis.set_visible(False)
+        marks = [Patch(color=PALETTE[number], label=stage) for number, stage in enumerate(stages)]
+        figure.legend(handles=marks, loc="outside lower center", ncols=len(marks))
+        figure.draw_without_rendering()
+    return figure

@@ -1,0 +1,91 @@
+"""`unle paper`: figures from rows that exist, and commands for rows that do not."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unle.bench import task
+from unle.bench.found import Found
+from unle.bench.paper import BUDGETS, FIGURES, TASKS
+from unle.cli import app
+from unle.plot import kernel_density
+from unle.store.results import OK, Cell, ResultsStore
+
+CONDITIONS = {"device": "cpu", "draws": 10, "classifier": "fast", "observations": "official"}
+
+
+@pytest.fixture
+def results(tmp_path):
+    """One method on one task, with draws and a density of both toys."""
+    path = tmp_path / "r.sqlite"
+    with ResultsStore(path) as store:
+        for i in (1, 2):
+            numbers = {"c2st": 0.5 + 0.1 * i, "simulate_s": 1.0, "train_s": 60.0, "infer_s": 2.0}
+            store.add(Cell("two_moons", "aunle", 1000, 0, i), OK, numbers, CONDITIONS)
+        for name in ("two_moons", "bimodal"):
+            one = task(name)
+            axis = np.linspace(-1, 1, 21)
+            cell = Cell(name, "aunle", 1000, 0, 1)
+            store.keep(cell, "draws", {"draws": one.reference(one.observation(1), 300)})
+            bump = np.exp(-(axis[:, None] ** 2) - axis**2)
+            for record in ("density", "likelihood"):
+                store.keep(cell, record, {"first": axis, "second": axis, "density": bump})
+    return path
+
+
+def test_what_is_missing_has_a_command(results):
+    with ResultsStore(results) as store:
+        found = Found(store)
+        figures = {name: figure(found) for name, figure in FIGURES.items()}
+    assert figures["c2st"].command is not None
+    assert ("two_moons", "aunle", 1000) not in figures["c2st"].missing
+    assert ("slcp", "aunle", 1000) in figures["c2st"].missing
+    assert len(figures["sampling"].missing) == len(TASKS) * 2 * len(BUDGETS)
+    assert figures["sampling"].drawn == []
+    assert len(figures["c2st"].drawn) == 1  # no sequential rows, no second picture
+    assert [len(figures[name].drawn) for name in ("moons", "bimodal", "pairs", "time")] == [1, 1, 1, 2]
+    assert "--methods nle,smnle-ssm,sunle" in figures["bimodal"].command
+    assert "0.65" in figures["c2st"].drawn[0].alt  # the mean, for those who cannot see the figure
+
+
+def test_the_page_needs_nothing_else(results, tmp_path):
+    out = tmp_path / "out"
+    arguments = ["paper", "--results", str(results), "--out", str(out), "--only", "c2st", "--only", "smnle"]
+    outcome = CliRunner().invoke(app, arguments)
+    assert outcome.exit_code == 0, outcome.output
+    page = (out / "index.html").read_text()
+    assert {"c2st.png", "c2st.svg", "smnle.png"} <= {file.name for file in out.iterdir()}
+    assert "unle bench --tasks" in page
+    assert "<svg" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "pairs" not in {file.stem for file in out.iterdir()}
+
+
+def test_an_unknown_figure_is_told(results, tmp_path):
+    outcome = CliRunner().invoke(app, ["paper", "--results", str(results), "--out", str(tmp_path), "--only", "c3st"])
+    assert outcome.exit_code == 1
+    assert "expected figures among bimodal, c2st" in outcome.output
+
+
+def test_bench_refuses_what_it_cannot_read(tmp_path):
+    path = tmp_path / "r.sqlite"
+    for arguments, complaint in (
+        (["--tasks", "two_moons"], "expected --methods"),
+        (["--tasks", "two_moons", "--methods", "aunle", "--seeds", "a"], "whole numbers"),
+        (["--show", "--results", path], "does not exist"),
+        (["--quick", "--write", tmp_path / "t.txt"], "ends in .md or .csv"),
+        (["--quick", "--sbi-python", tmp_path / "none"], "there is no Python"),
+    ):
+        outcome = CliRunner().invoke(app, ["bench", *map(str, arguments)])
+        assert outcome.exit_code == 1
+        assert complaint in outcome.output
+
+
+def test_kernel_density_keeps_mass_where_the_draws_are():
+    rng = np.random.default_rng(0)
+    axis = np.linspace(-6, 6, 121)
+    density = kernel_density(rng.normal([1.0, -2.0], [0.5, 1.0], size=(20_000, 2)), axis, axis, width=0.1)
+    density = density / density.sum()
+    assert (density.sum(axis=1) @ axis) == pytest.approx(1.0, abs=0.02)
+    assert (density.sum(axis=0) @ axis) == pytest.approx(-2.0, abs=0.03)
+    assert np.sqrt(density.sum(axis=1) @ (axis - 1.0) ** 2) == pytest.approx(0.5, rel=0.05)
