@@ -30,6 +30,7 @@ THETA = {
     "bernoulli_glm_raw": (np.linspace(-0.9, 0.9, 10), np.full(10, 0.05)),
     "slcp_distractors": ([0.7, -2.9, -1.2, 0.9, 0.6], [0.2, -0.1, -0.05, 0.05, 0.05]),
 }
+SAME_LIKELIHOOD = {"slcp_distractors", "bernoulli_glm_raw", "gaussian_linear"}  # as another task's
 VARIES = {"sir": 3, "bernoulli_glm_raw": None}  # a coordinate that a shift of half a sd shows in; 0 for all others
 # False-alarm rate of one comparison; there are about a hundred in this file.
 RARE = 1e-4
@@ -99,7 +100,7 @@ def test_row_by_row_batched_and_on_a_device_have_one_law(name):
         assert ks_2samp(rows[:, j], device[:, j] + 0.5 * device[:, j].std()).pvalue < RARE
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "slcp_distractors"])  # that of slcp
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SAME_LIKELIHOOD])
 def test_likelihood_is_the_simulators_density(name):
     """With x ~ p(. | a), the mean of p(x | b) / p(x | a) is one; and the sd of the data is in the density."""
     one, n = task(name), 4000
