@@ -6,6 +6,7 @@ does not notice a constant that changes in another file: constants come as argum
 """
 
 import math
+from typing import no_type_check  # what checks annotations in tests would get between a function and its compiler
 
 import numpy as np
 from numba import njit
@@ -20,6 +21,7 @@ POWERS = np.exp(-np.arange(640) / 16)
 
 
 @njit(inline="always")
+@no_type_check
 def _exp_minus(x):
     place = min(x, 39.9) * 16
     i = int(place)
@@ -29,6 +31,7 @@ def _exp_minus(x):
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "arcp", "nsz", "reassoc"})
+@no_type_check
 def advance(constants, table, channels, glutamate, acetylcholine, noise, v, calcium, gates, extra, trace):
     """Integrate over `len(noise)` steps; the state is updated in place.
 
@@ -115,6 +118,7 @@ def advance(constants, table, channels, glutamate, acetylcholine, noise, v, calc
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+@no_type_check
 def find_spikes(rules, trace, offset, first, last, weights, edges, spikes, state, starts, ends):
     """Find the spikes of one neuron in a stretch of its voltage and put them into bursts.
 
@@ -172,6 +176,7 @@ def find_spikes(rules, trace, offset, first, last, weights, edges, spikes, state
 
 
 @njit(cache=True, nogil=True)
+@no_type_check
 def _burst(rules, sample, state, starts, ends):
     if state[0] < 0 or sample - state[0] >= rules.gap:
         _close(rules, state, starts, ends)
@@ -180,6 +185,7 @@ def _burst(rules, sample, state, starts, ends):
 
 
 @njit(cache=True, nogil=True)
+@no_type_check
 def _close(rules, state, starts, ends):
     if state[0] >= 0 and state[0] - state[1] > rules.shortest:
         starts[state[2]], ends[state[2]] = state[1], state[0]

@@ -73,7 +73,7 @@ def _constants() -> tuple[np.ndarray, np.ndarray]:
     return table(), np.ascontiguousarray(edge_weights())
 
 
-def conductances(theta: Float[np.ndarray, "31"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def conductances(theta: Float[np.ndarray, " dim"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return conductances in mS: of channels (3, 8), glutamate (from, to), acetylcholine (to,)."""
     theta = np.asarray(theta, dtype=np.float64)
     if theta.shape != (DIM,):
@@ -88,7 +88,7 @@ def conductances(theta: Float[np.ndarray, "31"]) -> tuple[np.ndarray, np.ndarray
 
 
 def run(
-    theta: Float[np.ndarray, "31"],
+    theta: Float[np.ndarray, " dim"],
     noise: np.random.Generator | Float[np.ndarray, "steps 3"],
     *,
     samples: int = SAMPLES,
