@@ -19,7 +19,7 @@ from unle.errors import InputError
 from unle.pyloric import in_jax, on_cpu, tables
 from unle.pyloric import specification as spec
 from unle.pyloric.noise import noise_of
-from unle.pyloric.statistics import fifteen, free_statistics
+from unle.pyloric.simulators import statistics
 
 GOLDEN = dict(np.load(Path(__file__).with_name("golden.npz")))
 SECOND = 40_000  # samples
@@ -37,7 +37,7 @@ def on_a_core():
     return {
         "silent": [on_cpu.run(theta, zeros, with_trace=True) for theta in GOLDEN["theta"]],
         "noisy": [
-            on_cpu.run(theta, seeded_noise(seed), with_trace=True)
+            on_cpu.run(theta, seeded_noise(seed), with_trace=True, with_plateaus=True)
             for theta, seed in zip(GOLDEN["theta"], GOLDEN["seed"], strict=True)
         ],
     }
@@ -63,10 +63,11 @@ def test_spikes_of_eleven_seconds_are_the_golden_ones(on_a_core, noise):
 
 
 def test_statistics_are_the_golden_ones(on_a_core):
-    ours = np.stack([fifteen(free_statistics(one.bursts)) for one in on_a_core["noisy"]])
-    np.testing.assert_allclose(ours, GOLDEN["statistics"][:, :15], rtol=1e-10)
+    ours = np.stack([statistics(one.bursts, "plateaus") for one in on_a_core["noisy"]])
+    np.testing.assert_allclose(ours, GOLDEN["statistics"], rtol=1e-10)
+    assert ours[0, 16] > 9  # the one plateau among them
     assert np.isfinite(ours[0]).all()
-    assert np.isnan(ours[1:, 7:]).all()
+    assert np.isnan(ours[1:, 7:15]).all()
 
 
 def test_a_wrong_constant_would_be_seen(monkeypatch, on_a_core):

@@ -19,7 +19,7 @@ MOST_BURSTS = RECORDED // (GAP + SHORTEST + 1) + 1
 
 PLATEAU_ABOVE = -30.0  # mV
 PLATEAU_EVERY = 10  # samples
-PLATEAU_SHORTEST, PLATEAU_ABSENT = 200, 100  # samples: a stretch below the first counts as the second
+PLATEAU_SHORTEST, PLATEAU_ABSENT = 200, 100  # samples: a mean below the first is spikes alone, written as the second
 
 
 class Bursts(NamedTuple):
@@ -29,7 +29,8 @@ class Bursts(NamedTuple):
         starts: sample of the first spike of each burst, shape (3, MOST_BURSTS); meaningless beyond the first `number`.
         ends: sample of the last spike, likewise.
         number: how many bursts each neuron has, shape (3,).
-        plateaus: longest stretch above -30 mV after each start; None where it was not asked for.
+        plateaus: longest stretch above -30 mV, in samples, from each start to the next one, seen every tenth sample;
+            None where it was not asked for.
     """
 
     starts: Any

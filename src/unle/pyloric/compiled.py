@@ -16,17 +16,18 @@ from numba import njit
 WARM = -20.0
 HALF, WIDTH = 10, 21  # of the filter
 KCA, GLUTAMATE = 4, 11  # positions among the gates
-# exp(-x) = POWERS[i] exp(-r), x = i / 16 + r: inlined, where a call of the library would hold up the core
-POWERS = np.exp(-np.arange(640) / 16)
+# exp(-x) = POWERS[i] exp(-r), x = i / 32 + r: inlined, where a call of the library would hold up the core
+POWERS = np.exp(-np.arange(1280) / 32)
 
 
 @njit(inline="always")
 @no_type_check
 def _exp_minus(x):
-    place = min(x, 39.9) * 16
+    place = min(x, 39.9) * 32
     i = int(place)
-    r = (i - place) / 16
-    series = 1 + r * (1 + r * (1 / 2 + r * (1 / 6 + r * (1 / 24 + r * (1 / 120 + r * (1 / 720))))))
+    r = (i - place) / 32
+    square = r * r
+    series = 1 + r + square * ((1 / 2 + r * (1 / 6)) + square * (1 / 24 + r * (1 / 120)))
     return POWERS[i] * series
 
 
@@ -52,11 +53,15 @@ def advance(constants, table, channels, glutamate, acetylcholine, noise, v, calc
     # Three short loops over neurons per step rather than one long one: a core can then work on all three at once.
     new_v, total, driving, steady_calcium = np.empty(3), np.empty(3), np.empty(3), np.empty(3)
     log_ratio, opened = np.empty(3), np.empty(3)
+    cell, within = np.empty(3, np.int64), np.empty(3)
     for j in range(3):
         log_ratio[j] = math.log(c.calcium_outside / calcium[j])
     for step in range(noise.shape[0]):
         s_0, s_1, s_2, s_3 = gates[0, GLUTAMATE], gates[1, GLUTAMATE], gates[2, GLUTAMATE], extra[0]
         for j in range(3):
+            place = (v[j] - c.first_v) * c.rows_per_mv
+            cell[j] = min(max(int(place), 0), c.last_row)
+            within[j] = place - cell[j]
             inhibition = s_0 * glutamate[0, j] + s_1 * glutamate[1, j] + s_2 * glutamate[2, j]
             cholinergic = s_3 * acetylcholine[j]
             c_na = channels[j, 0] * gates[j, 0] * (gates[j, 0] * gates[j, 0]) * gates[j, 7]
@@ -97,9 +102,7 @@ def advance(constants, table, channels, glutamate, acetylcholine, noise, v, calc
             else:
                 log_ratio[j] = math.log(c.calcium_outside / calcium[j])
         for j in range(3):
-            place = (v[j] - c.first_v) * c.rows_per_mv
-            k = min(max(int(place), 0), c.last_row)
-            f = place - k
+            k, f = cell[j], within[j]
             m_kca = gates[j, KCA]
             for gate in range(11):
                 steady = table[k, 0, gate] + f * (table[k, 1, gate] + f * table[k, 2, gate])
@@ -190,3 +193,30 @@ def _close(rules, state, starts, ends):
     if state[0] >= 0 and state[0] - state[1] > rules.shortest:
         starts[state[2]], ends[state[2]] = state[1], state[0]
         state[2] += 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+@no_type_check
+def find_plateaus(rules, trace, starts, number, edges, plateaus):
+    """Find the longest stretch above a threshold from the start of each burst of one neuron to the next start.
+
+    Args:
+        rules: the threshold, and how many samples to pass over.
+        trace: all voltages of the record.
+        starts: of the bursts.
+        number: how many bursts.
+        edges: weights of the filter near an end; the middle row is the filter.
+        plateaus: receives the lengths, in samples.
+    """
+    n = len(trace)
+    for b in range(number):
+        end = starts[b + 1] if b + 1 < number else n
+        longest, running = 0, 0
+        for p in range(starts[b], end, rules.plateau_every):
+            centre = min(max(p, HALF), n - 1 - HALF)
+            value = 0.0
+            for q in range(WIDTH):
+                value += edges[p - centre + HALF, q] * trace[centre - HALF + q]
+            running = running + 1 if value > rules.plateau_above else 0
+            longest = max(longest, running)
+        plateaus[b] = longest * rules.plateau_every

@@ -36,3 +36,5 @@ class Rules(NamedTuple):
     spike_above: float = bursts.SPIKE_ABOVE
     gap: int = bursts.GAP
     shortest: int = bursts.SHORTEST
+    plateau_above: float = bursts.PLATEAU_ABOVE
+    plateau_every: int = bursts.PLATEAU_EVERY

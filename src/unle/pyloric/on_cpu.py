@@ -93,6 +93,7 @@ def run(
     *,
     samples: int = SAMPLES,
     with_trace: bool = False,
+    with_plateaus: bool = False,
 ) -> Simulated:
     """Simulate once.
 
@@ -101,13 +102,14 @@ def run(
         noise: a generator, or the standard normal noise of each step, one fewer than samples; zeros for none.
         samples: of V, the initial state included; 440,000 are the eleven seconds of the model.
         with_trace: keep the voltages.
+        with_plateaus: measure the plateaus of bursts.
     """
     compiled = engine()
     look_up, edges = _constants()
     parameters = conductances(theta)
     v, calcium = np.full(3, V_START), np.full(3, CALCIUM_START)
     state = (v, calcium, np.zeros((3, N_GATES + 1)), np.zeros(1))
-    trace = np.empty((3, samples)) if with_trace else None
+    trace = np.empty((3, samples)) if with_trace or with_plateaus else None
     # the initial state is the first sample, and comes without a step
     buffer = np.full((3, TAIL + PIECE), V_START)
     draws = np.empty((PIECE, 3))
@@ -146,4 +148,9 @@ def run(
                 )
         buffer[:, :TAIL] = buffer[:, length : length + TAIL]
     bursts = Bursts(starts, ends, progress[:, 2])
-    return Simulated(bursts, [row[: row[-1]].copy() for row in spikes], trace)
+    if trace is not None and with_plateaus:
+        plateaus = np.zeros_like(starts)
+        for j in range(3):
+            compiled.find_plateaus(RULES, trace[j, SKIPPED:], starts[j], progress[j, 2], edges, plateaus[j])
+        bursts = bursts._replace(plateaus=plateaus)
+    return Simulated(bursts, [row[: row[-1]].copy() for row in spikes], trace if with_trace else None)

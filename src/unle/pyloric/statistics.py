@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from unle.pyloric.bursts import Bursts, milliseconds
+from unle.pyloric.bursts import PLATEAU_ABSENT, PLATEAU_SHORTEST, Bursts, milliseconds
 from unle.pyloric.specification import NEURONS
 
 FREE_NAMES = (
@@ -126,7 +126,8 @@ def fifteen(free: Any, xp: ModuleType = np) -> Any:
 def plateau_statistics(bursts: Bursts, xp: ModuleType = np) -> Any:
     """Return the mean plateau durations of the three neurons, in ms; NaN for a neuron without bursts."""
     there = xp.arange(bursts.starts.shape[1])[None, :] < bursts.number[:, None]
-    return milliseconds(_mean(xp, xp.where(there, bursts.plateaus, 0).sum(axis=1), bursts.number))
+    means = _mean(xp, xp.where(there, bursts.plateaus, 0).sum(axis=1), bursts.number)
+    return milliseconds(xp.where(means < PLATEAU_SHORTEST, PLATEAU_ABSENT, means))
 
 
 def explain(x: Float[np.ndarray, " dim_x"]) -> str:
