@@ -1,5 +1,6 @@
 """Figures from draws and records.  Every function returns a matplotlib `Figure` and shows nothing."""
 
+from unle.plot.budget_curves import BudgetCurve, budget_curves
 from unle.plot.compare import compare_draws
 from unle.plot.conditional import conditional_pairs
 from unle.plot.health import (
@@ -19,8 +20,11 @@ from unle.plot.rounds import rounds
 from unle.plot.slices import likelihood_slices
 from unle.plot.timing import run_time
 from unle.plot.training import training_curves
+from unle.plot.voltages import voltages
 
 __all__ = [
+    "BudgetCurve",
+    "budget_curves",
     "chain_ends",
     "cloud_distances",
     "compare_draws",
@@ -40,4 +44,5 @@ __all__ = [
     "run_time",
     "sampler_path",
     "training_curves",
+    "voltages",
 ]
