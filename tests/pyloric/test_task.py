@@ -48,10 +48,10 @@ def test_nine_of_ten_cycles_must_be_triphasic():
 
 
 def test_reasons():
-    assert explain(statistics(made_of(PM, LP, []))) == "PY does not burst"
-    assert explain(statistics(made_of([], [], PY))) == "AB/PD and LP do not burst"
-    assert explain(statistics(made_of(PM[:1], LP, PY))) == "AB/PD bursts only once"
-    assert explain(statistics(made_of(PM, LP, []), "paper")) == "PY does not burst"
+    assert explain(statistics(made_of(PM, LP, []))) == "no bursts: PY"
+    assert explain(statistics(made_of([], [], PY))) == "no bursts: AB/PD, LP"
+    assert explain(statistics(made_of(PM[:1], LP, PY))) == "no period: AB/PD bursts only once"
+    assert explain(statistics(made_of(PM, LP, []), "paper")) == "no bursts: PY"
 
 
 def test_fifteen_are_functions_of_the_eight():
@@ -92,7 +92,7 @@ def test_invalid_simulations_are_rows_with_a_reason():
     np.testing.assert_array_equal(again.x, simulations.x[:2])
     for x, reason in zip(simulations.x, simulations.reasons, strict=True):
         assert reason == explain(x)
-    assert any("burst" in reason for reason in simulations.reasons)
+    assert any("no bursts" in reason for reason in simulations.reasons)
 
 
 def test_sizes_of_batches():

@@ -135,14 +135,14 @@ def explain(x: Float[np.ndarray, " dim_x"]) -> str:
 
     Example:
         >>> explain(np.array([1000.0, 200.0, 200.0, np.nan, *[np.nan] * 4]))
-        'PY does not burst'
+        'no bursts: PY'
     """
     x = np.asarray(x)
     if np.isfinite(x).all():
         return ""
     silent = [name for name, duration in zip(NEURONS, x[1:4], strict=True) if not np.isfinite(duration)]
     if silent:
-        return f"{' and '.join(silent)} {'do' if len(silent) > 1 else 'does'} not burst"
+        return f"no bursts: {', '.join(silent)}"
     if not np.isfinite(x[0]):
-        return "AB/PD bursts only once"
+        return "no period: AB/PD bursts only once"
     return "not triphasic"
