@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from unle.models import ConditionalGaussian, FixedMeasure, Mlp
+from unle.models import ConditionalGaussian, FixedMeasure, Flex, Mlp
 
 DIM, DATA, DRAWS = 3, 2, 20_000
 INTERCEPT = np.array([0.4, -0.3])
@@ -20,11 +20,11 @@ T, V = (jnp.asarray(RNG.normal(size=(5, dim)), jnp.float32) for dim in (DIM, DAT
 
 def gaussian(output_scale):
     # Weights from numpy: a generator compiled for each small matrix would take most of the time of these tests.
-    shapes = jax.eval_shape(lambda: Mlp(jr.key(0), DIM, ConditionalGaussian.outputs(DATA), width=4, depth=1))
+    shapes = jax.eval_shape(lambda: Mlp(jr.key(0), DIM, Flex.outputs(DATA), width=4, depth=1))
     rng = np.random.default_rng(1)
     net = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype), shapes)
     net = eqx.tree_at(lambda n: (n.weights[-1], n.biases[-1]), net, replace_fn=lambda leaf: 0.25 * output_scale * leaf)
-    return ConditionalGaussian(*(jnp.asarray(a, jnp.float32) for a in (INTERCEPT, SLOPE, WHITENER)), net)
+    return ConditionalGaussian(*(jnp.asarray(a, jnp.float32) for a in (INTERCEPT, SLOPE, WHITENER)), Flex(net))
 
 
 # name -> constructor of a base of data of length 2; a new kind of base is one more line
@@ -116,7 +116,7 @@ def test_a_zero_network_is_the_linear_regression():
 
 
 def test_a_network_that_ran_away_still_gives_finite_numbers():
-    base = eqx.tree_at(lambda b: b.net.biases[-1], gaussian(1.0), jnp.full(5, 1e4))
+    base = eqx.tree_at(lambda b: b.correction.net.biases[-1], gaussian(1.0), jnp.full(5, 1e4))
     value, slope = eqx.filter_jit(eqx.filter_value_and_grad(lambda base: base.log_density(T[0], V[0])))(base)
     assert np.isfinite(value)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slope))

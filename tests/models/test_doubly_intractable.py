@@ -13,6 +13,7 @@ from unle.models import (
     ConditionalGaussian,
     ConditionalLikelihood,
     DoublyIntractableLikelihood,
+    Flex,
     LogNormaliser,
     Mlp,
     MlpEnergy,
@@ -39,8 +40,8 @@ def filled(tree, seed):
 
 def conditional(seed):
     def make(key):
-        net = Mlp(key, 1, ConditionalGaussian.outputs(2), width=4, depth=1)
-        base = ConditionalGaussian(jnp.zeros(2), jnp.ones((1, 2)), jnp.eye(2), net)
+        net = Mlp(key, 1, Flex.outputs(2), width=4, depth=1)
+        base = ConditionalGaussian(jnp.zeros(2), jnp.ones((1, 2)), jnp.eye(2), Flex(net))
         return TiltedModel(base, MlpEnergy.initial(key, 1, 2, width=4, depth=1, bound=5.0))
 
     model = filled(jax.eval_shape(make, jr.key(0)), seed)

@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from unle.models import ConditionalGaussian, Ensemble, Mlp, MlpEnergy, TiltedLikelihood, TiltedModel
+from unle.models import ConditionalGaussian, Ensemble, Flex, Mlp, MlpEnergy, TiltedLikelihood, TiltedModel
 from unle.space import fit_theta_space, fit_x_space
 
 MEMBERS = 3
@@ -20,8 +20,8 @@ def stacked_models():
     """Return three models with weights from numpy, stacked."""
 
     def one(key):
-        net = Mlp(key, 1, ConditionalGaussian.outputs(2), width=4, depth=1)
-        base = ConditionalGaussian(jnp.zeros(2), jnp.ones((1, 2)), jnp.eye(2), net)
+        net = Mlp(key, 1, Flex.outputs(2), width=4, depth=1)
+        base = ConditionalGaussian(jnp.zeros(2), jnp.ones((1, 2)), jnp.eye(2), Flex(net))
         return TiltedModel(base, MlpEnergy.initial(key, 1, 2, width=4, depth=1, bound=5.0))
 
     shapes = jax.eval_shape(one, jr.key(0))

@@ -2,13 +2,11 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 
-from unle.models import ConditionalGaussian, Mlp, NoEnergy, TiltedLikelihood, TiltedModel
+from unle.models import ConditionalGaussian, NoEnergy, Straight, TiltedLikelihood, TiltedModel
 from unle.space import Prior, fit_theta_space, fit_x_space
 
 
@@ -44,14 +42,11 @@ class LinearGaussian(NamedTuple):
             for space in (theta_space, x_space)
         )
         assert {*theta_space.standardiser.marginals.names(), *x_space.standardiser.marginals.names()} == {"identity"}
-        shapes = jax.eval_shape(
-            lambda: Mlp(jr.key(0), len(t_sd), ConditionalGaussian.outputs(len(x_sd)), width=1, depth=1)
-        )
         base = ConditionalGaussian(
             jnp.asarray((self.offset + self.matrix @ t_mean - x_mean) / x_sd, jnp.float32),
             jnp.asarray(t_sd[:, None] * self.matrix.T / x_sd, jnp.float32),
             jnp.asarray(np.linalg.inv(self.root / x_sd[:, None]), jnp.float32),
-            jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes),
+            Straight(),
         )
         model = TiltedModel(base, NoEnergy())
         return prior, TiltedLikelihood(theta_space, x_space, model, jnp.zeros(())), x_sd

@@ -4,9 +4,7 @@ Islands of tempered SMC are independent, so their spread gives the standard erro
 sample size.
 """
 
-import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 from blackjax.diagnostics import effective_sample_size
@@ -15,7 +13,7 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 from scipy.stats import multivariate_normal, truncnorm
 
-from unle.models import ConditionalGaussian, Mlp, NoEnergy, TiltedLikelihood, TiltedModel, TractableLikelihood
+from unle.models import ConditionalGaussian, NoEnergy, Straight, TiltedLikelihood, TiltedModel, TractableLikelihood
 from unle.posterior import Chains, Posterior, TemperedSmc
 from unle.samplers import Hmc, Mala, Nuts, RandomWalk
 from unle.space import Prior, fit_theta_space, fit_x_space
@@ -45,10 +43,9 @@ CHAINS = {
 def posterior():
     corners = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
     identity = fit_theta_space(corners), fit_x_space(100 * corners)
-    shapes = jax.eval_shape(lambda: Mlp(jr.key(0), 2, ConditionalGaussian.outputs(2), width=1, depth=1))
     base = ConditionalGaussian(
         *(jnp.asarray(part, jnp.float32) for part in (INTERCEPT / 100, SLOPE / 100, np.linalg.inv(ROOT / 100))),
-        jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes),
+        Straight(),
     )
     likelihood = TiltedLikelihood(*identity, TiltedModel(base, NoEnergy()), jnp.zeros(()))
     return Posterior(Prior.normal(MEAN, SD), likelihood)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from unle.models import AbstractEnergy, ConditionalGaussian, Mlp, TiltedModel
+from unle.models import AbstractEnergy, ConditionalGaussian, Flex, Mlp, TiltedModel
 from unle.space import Prior, fit_theta_space
 from unle.train import Batch, JointSpace, PairedChains, PairedSmc
 from unle.train.tilted import _gap
@@ -47,7 +47,7 @@ def base():
     zeros = jax.tree.map(
         lambda leaf: jnp.zeros(leaf.shape), jax.eval_shape(lambda: Mlp(jr.key(0), 1, 2, width=1, depth=1))
     )
-    return ConditionalGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.eye(1), zeros)
+    return ConditionalGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.eye(1), Flex(zeros))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unle.errors import Outcome
-from unle.models import ConditionalGaussian, Mlp
+from unle.models import ConditionalGaussian, Flex, Mlp
 from unle.space import Prior, fit_theta_space
 from unle.train import BaseParticles, JointSpace, TiltedTraining, fit_tilted, make_splits
 from unle.train.tilted import ChunkMetrics, _healthy, _Member, _roll_back
@@ -30,7 +30,7 @@ def problem():
     joint = JointSpace.of(Prior.normal([0.0], [1.0]), fit_theta_space(np.array([[-1.0], [1.0]])))
     shapes = jax.eval_shape(lambda: Mlp(jr.key(0), DIM, 2, width=1, depth=1))
     one = ConditionalGaussian(
-        jnp.zeros(1), jnp.zeros((DIM, 1)), jnp.eye(1), jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
+        jnp.zeros(1), jnp.zeros((DIM, 1)), jnp.eye(1), Flex(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes))
     )
     bases = jax.tree.map(lambda leaf: jnp.stack([leaf] * MEMBERS), one)
     arrays = jnp.asarray(t, jnp.float32), jnp.asarray(w, jnp.float32)

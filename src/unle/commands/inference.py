@@ -15,7 +15,7 @@ from unle.commands.sequential import fit_in_rounds
 from unle.commands.where import Where
 from unle.diagnose.c2st import c2st_fast
 from unle.errors import InputError, StoreError
-from unle.methods import AUNLE, SUNLE, ByExchange, Divi, Online
+from unle.methods import AUNLE, SUNLE, ByExchange, Divi, Online, Tilted
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
 from unle.simulate import Simulations, simulate
@@ -24,7 +24,7 @@ from unle.store.json_files import plain
 from unle.train import GaussianTraining, TiltedTraining
 
 METHODS = ("aunle", "sunle")
-POSTERIORS = {"divi": Divi(), "online": Online(), "exchange": ByExchange()}
+POSTERIORS = {"tilted": Tilted(), "divi": Divi(), "online": Online(), "exchange": ByExchange()}
 HERE = Where()
 ONLY_DRAWS = {"x_o", "draws"}  # settings that the fit does not depend on
 
@@ -88,14 +88,13 @@ class Request:
         if self.iterations is not None:
             parts["base"] = GaussianTraining(iterations=self.iterations)
         if self.method == "sunle":
+            normalising = POSTERIORS[self.posterior or "tilted"]
             if self.iterations is not None:
-                default = SUNLE(self.model.prior).training
+                energies = normalising.energies
                 parts["training"] = TiltedTraining(
-                    default.particles, iterations=self.iterations, learning_rate=default.learning_rate
+                    energies.particles, iterations=self.iterations, learning_rate=energies.learning_rate
                 )
-            return SUNLE(
-                self.model.prior, self.model.simulator, normalising=POSTERIORS[self.posterior or "divi"], **parts
-            )
+            return SUNLE(self.model.prior, self.model.simulator, normalising=normalising, **parts)
         if self.iterations is not None:
             parts["training"] = TiltedTraining(iterations=self.iterations)
         return AUNLE(self.model.prior, **parts)

@@ -77,7 +77,7 @@ def run(
         if method != "sunle" and (rounds is not None or posterior is not None):
             raise InputError("expected --rounds and --posterior with --method sunle only; aunle has one round.")
         if method == "sunle":
-            rounds, posterior = rounds or 10, posterior or "divi"
+            rounds, posterior = rounds or 10, posterior or "tilted"
         request = inference.Request(
             loaded, budget, x_o, draws, seed, method, members, iterations, timeout, imported, given, rounds, posterior
         )

@@ -1,7 +1,7 @@
 """Methods: from simulations to a posterior, one file each."""
 
 from unle.methods.aunle import AUNLE
-from unle.methods.normalising import AbstractNormalising, ByExchange, Divi, Online
+from unle.methods.normalising import AbstractNormalising, ByExchange, Divi, Online, Tilted
 from unle.methods.rounds import Round, Rounds
 from unle.methods.sunle import SUNLE, SequentialRun
 
@@ -11,6 +11,7 @@ __all__ = [
     "AbstractNormalising",
     "ByExchange",
     "Divi",
+    "Tilted",
     "Online",
     "Round",
     "Rounds",

@@ -1,6 +1,10 @@
-r"""What is done about Z(theta) of a conditional energy-based likelihood.
+r"""Energies over proposals, and what is done about their Z(theta): the parts of `SUNLE(normalising=...)`.
 
-Its posterior is doubly intractable.  Three ways out, the parts of `SUNLE(normalising=...)`:
+* `Tilted` trains the joint model over the parameters that were simulated, which makes Z(theta) constant there: the
+  posterior is an ordinary one.
+
+The other three train the conditional model at each parameter, as the paper does.  Nothing makes Z(theta) constant
+then, and the posterior is doubly intractable:
 
 * `Divi` learns log Z(theta) around the posterior and divides by it: the posterior becomes an ordinary one, with a
   density up to one constant, and every member of the ensemble takes part;
@@ -10,7 +14,7 @@ Its posterior is doubly intractable.  Three ways out, the parts of `SUNLE(normal
 
 import abc
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,15 +26,25 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.models import (
     AbstractLikelihood,
     ConditionalLikelihood,
+    Ensemble,
     LogNormaliser,
     Normalised,
     TiltedModel,
     mixture,
 )
 from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Exchange, TemperedSmc
-from unle.train import LogNormaliserTraining, OnlineTraining, fit_log_normaliser, online_start, online_update
+from unle.train import (
+    LogNormaliserTraining,
+    OnlineTraining,
+    PairedChains,
+    TiltedTraining,
+    fit_log_normaliser,
+    online_start,
+    online_update,
+)
 
 ONLINE_BATCH = 256
+CONDITIONAL = TiltedTraining(PairedChains(moves=3), learning_rate=0.01)
 
 
 class Resolved(NamedTuple):
@@ -47,27 +61,52 @@ class Resolved(NamedTuple):
     error: float
 
 
+class Fitted(NamedTuple):
+    """An ensemble of energies over the region of the last round.
+
+    Attributes:
+        ensemble: with the constants of the distribution that the simulations' parameters came from.
+        order: of the members, best held-out likelihood first.
+        theta: draws of the posterior as it is known so far, raw.
+        particles: the members' particles at the end of training.
+        t: standardised parameters of the simulations.
+    """
+
+    ensemble: Ensemble
+    order: list[int]
+    theta: Float[np.ndarray, "n dim"]
+    particles: Any
+    t: Float[Array, "pair dim"]
+
+    @property
+    def members(self) -> list[ConditionalLikelihood]:
+        """The members as conditional models of their own, best first."""
+        tilted = [self.ensemble.member(k) for k in self.order]
+        return [ConditionalLikelihood(one.theta_space, one.x_space, one.model) for one in tilted]
+
+
 class AbstractNormalising(eqx.Module):
-    """How a conditional likelihood is made fit for a posterior."""
+    """How energies are trained, and how their likelihood is made fit for a posterior."""
+
+    energies: eqx.AbstractVar[TiltedTraining]
 
     @abc.abstractmethod
-    def __call__(
-        self,
-        key: PRNGKeyArray,
-        members: list[ConditionalLikelihood],
-        theta: Float[np.ndarray, "n dim"],
-        particles: Float[Array, "member pair data"],
-        t: Float[Array, "pair dim"],
-    ) -> Resolved:
-        """Return the likelihood to use.
+    def __call__(self, key: PRNGKeyArray, fitted: Fitted) -> Resolved:
+        """Return the likelihood to use."""
 
-        Args:
-            key: randomness.
-            members: the ensemble, best first.
-            theta: draws of the posterior as it is known so far, raw.
-            particles: a draw of each member's q(. | t_i) for every pair, in the base's coordinates.
-            t: standardised parameters of these pairs.
-        """
+
+class Tilted(AbstractNormalising):
+    """Train energies by maximum likelihood of the *joint* model over the parameters that were simulated.
+
+    Args:
+        energies: how energies are trained.
+    """
+
+    energies: TiltedTraining = TiltedTraining()
+
+    def __call__(self, key, fitted):
+        """Return the ensemble as it is: its Z is constant as far as training got."""
+        return Resolved(fitted.ensemble, TemperedSmc(), float("nan"))
 
 
 class Divi(AbstractNormalising):
@@ -75,13 +114,16 @@ class Divi(AbstractNormalising):
 
     Args:
         training: settings of the fit; `LogNormaliserTraining(values=0.0)` matches gradients alone, as the paper does.
+        energies: how energies are trained.
     """
 
     training: LogNormaliserTraining = LogNormaliserTraining()
+    energies: TiltedTraining = CONDITIONAL
 
-    def __call__(self, key, members, theta, particles, t):
+    def __call__(self, key, fitted):
         """Fit one log-normaliser per member."""
-        return _divided(key, members, theta, self.training, [None] * len(members))
+        members = fitted.members
+        return _divided(key, members, fitted.theta, self.training, [None] * len(members))
 
 
 class Online(AbstractNormalising):
@@ -91,20 +133,23 @@ class Online(AbstractNormalising):
         online: settings of the first part.
         training: settings of the second.
         steps: optimiser steps on the particles.
+        energies: how energies are trained; their particles must be those of pairs.
     """
 
     online: OnlineTraining = OnlineTraining()
     training: LogNormaliserTraining = LogNormaliserTraining(iterations=300)
     steps: int = eqx.field(static=True, default=1000)
+    energies: TiltedTraining = CONDITIONAL
 
-    def __call__(self, key, members, theta, particles, t):
+    def __call__(self, key, fitted):
         """Recycle the particles, then fit."""
         key_online, key_fit = jr.split(key)
+        members, positions = fitted.members, fitted.particles.positions[jnp.asarray(fitted.order), :, 0]
         starts = [
-            _recycled(key, member.model, t, v, self.online, self.steps)
-            for key, member, v in zip(jr.split(key_online, len(members)), members, particles, strict=True)
+            _recycled(key, member.model, fitted.t, v, self.online, self.steps)
+            for key, member, v in zip(jr.split(key_online, len(members)), members, positions, strict=True)
         ]
-        return _divided(key_fit, members, theta, self.training, starts)
+        return _divided(key_fit, members, fitted.theta, self.training, starts)
 
 
 class ByExchange(AbstractNormalising):
@@ -112,13 +157,15 @@ class ByExchange(AbstractNormalising):
 
     Args:
         strategy: the sampler.
+        energies: how energies are trained.
     """
 
     strategy: Exchange = Exchange()
+    energies: TiltedTraining = CONDITIONAL
 
-    def __call__(self, key, members, theta, particles, t):
+    def __call__(self, key, fitted):
         """Leave Z(theta) to the sampler."""
-        return Resolved(members[0], self.strategy, float("nan"))
+        return Resolved(fitted.members[0], self.strategy, float("nan"))
 
 
 def _divided(key, members, theta, training: LogNormaliserTraining, starts: Sequence[LogNormaliser | None]) -> Resolved:

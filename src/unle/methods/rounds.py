@@ -35,7 +35,7 @@ from unle.models import (
 from unle.posterior import Posterior, TemperedSmc
 from unle.simulate import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
-from unle.train import Splits, ValidityFit, fit_validity, make_splits, pad
+from unle.train import Splits, ValidityFit, fit_validity, make_splits
 
 PROPOSED = 1000  # draws of the tempered posterior from which proposals are taken, at least
 
@@ -65,16 +65,14 @@ class Round(NamedTuple):
 
 
 class Fitting(NamedTuple):
-    """The data of the current region, standardised, padded to one shape for all rounds.
+    """The data of the current region, standardised.
 
     Attributes:
         theta_space: standardises theta.
         x_space: standardises x.
-        t: standardised parameters; zeros beyond the first `rows`.
-        w: standardised data, likewise.
-        splits: training and held-out rows of every member, repeated beyond the first `held`.
-        rows: how many rows are simulations.
-        held: how many held-out rows of each member are different ones.
+        t: standardised parameters.
+        w: standardised data.
+        splits: training and held-out rows of every member.
         bases: the members' bases.
         likelihood: of the bases alone, confined to the region.
     """
@@ -84,8 +82,6 @@ class Fitting(NamedTuple):
     t: Float[Array, "rows dim"]
     w: Float[Array, "rows data"]
     splits: Splits
-    rows: int
-    held: int
     bases: Any
     likelihood: TractableLikelihood
 
@@ -224,11 +220,9 @@ class Rounds:
         bases = self.base.fit(key_base, t, w, splits, capacity=capacity)
         ensemble = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), jnp.zeros(self.members))
         self.validity = self._fit_validity(key_validity)
-        padded = pad(t, w, splits, capacity)
         low, high = (getattr(np, end)(everywhere[inside], axis=0) for end in ("min", "max"))
         self._region = Region(first_theta, jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32))
-        held = splits.held_out.shape[1]
-        return Fitting(theta_space, x_space, *padded, len(theta), held, bases, self.focused(ensemble))
+        return Fitting(theta_space, x_space, t, w, splits, bases, self.focused(ensemble))
 
     def _first_spaces(self, theta: np.ndarray, x: np.ndarray) -> tuple[ThetaSpace, XSpace]:
         """Return the coordinates of the first round, which later ones only shift and scale."""
@@ -279,7 +273,7 @@ class Rounds:
             self.number,
             len(simulations),
             float(simulations.valid.mean()),
-            self.fitting.rows,
+            len(self.fitting.t),
             beta,
             distance,
             width,

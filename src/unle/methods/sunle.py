@@ -18,16 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
 from unle.errors import InputError
-from unle.methods.normalising import AbstractNormalising, Divi
+from unle.methods.normalising import AbstractNormalising, Fitted, Tilted
 from unle.methods.rounds import Round, Rounds
-from unle.methods.selection import gated
-from unle.models import ConditionalLikelihood, NoEnergy, TiltedModel
+from unle.methods.selection import gated, simplest_as_good
+from unle.models import Ensemble
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
 from unle.simulate import Simulations, simulate_at
 from unle.space import Prior
@@ -36,7 +34,6 @@ from unle.train import (
     AbstractBaseTraining,
     GaussianTraining,
     JointSpace,
-    PairedChains,
     TiltedTraining,
     fit_tilted,
 )
@@ -63,9 +60,10 @@ class SUNLE(eqx.Module):
         prior: of theta.
         simulator: as for `unle.simulate`; None if simulations are brought by hand (see `begin`).
         base: how bases are fitted.
-        training: how energies are trained.
         members: size of the ensemble.
-        normalising: what is done about Z(theta): `Divi()`, `Online()` or `ByExchange()`.
+        normalising: how energies are trained and their Z(theta) dealt with: `Tilted()`, `Divi()`, `Online()` or
+            `ByExchange()`.
+        training: how energies are trained, if not as `normalising` has it.
         strategy: how an ordinary posterior is sampled.
 
     Example:
@@ -79,9 +77,9 @@ class SUNLE(eqx.Module):
     prior: Prior
     simulator: Callable | None = eqx.field(static=True, default=None)
     base: AbstractBaseTraining = GaussianTraining()
-    training: TiltedTraining = TiltedTraining(PairedChains(moves=3), learning_rate=0.01)
     members: int = eqx.field(static=True, default=5)
-    normalising: AbstractNormalising = Divi()
+    normalising: AbstractNormalising = Tilted()
+    training: TiltedTraining | None = None
     strategy: AbstractStrategy = TemperedSmc()
 
     def __check_init__(self):
@@ -174,41 +172,30 @@ class SUNLE(eqx.Module):
         data = state.fitting
         key_fit, key_gate, key_z = jr.split(jr.fold_in(jr.key(state.seed), 10_000), 3)
         joint = JointSpace.of(self.prior, data.theta_space)
+        settings = self.training or self.normalising.energies
 
         def on_chunk(record):
             if on_metrics is not None:
                 on_metrics(stage="training", **record)
 
-        fit = fit_tilted(
-            key_fit,
-            joint,
-            data.bases,
-            data.t,
-            data.w,
-            data.splits,
-            settings=self.training,
-            sees_theta=True,
-            on_chunk=on_chunk,
-        )
-        particles = self.training.particles
-        choice = gated(key_gate, joint, data.bases, fit, data.t, data.w, data.splits, particles, held=data.held)
-        kept = not isinstance(choice.models.energy, NoEnergy)
+        rows = (data.t, data.w, data.splits)
+        fits = [
+            fit_tilted(key, joint, data.bases, *rows, settings=settings, sees_theta=sees, on_chunk=on_chunk)
+            for key, sees in zip(jr.split(key_fit), (False, True), strict=True)
+        ]
+        fit = simplest_as_good(*fits)
+        choice = gated(key_gate, joint, data.bases, fit, *rows, settings.particles)
+        kept = "none" if choice.gain == 0 else "theta-free" if fit is fits[0] else "full"
         if on_metrics is not None:
-            on_metrics(stage="fitted", energy="full" if kept else "none", outcome=fit.outcome.name, gain=choice.gain)
-        if not kept or fit.validation is None:
+            on_metrics(stage="fitted", energy=kept, outcome=fit.outcome.name, gain=choice.gain)
+        if kept == "none" or fit.validation is None:
             return data.likelihood, self.strategy  # normalised bases: an ordinary posterior
-        order = np.argsort(-np.asarray(fit.validation.gain))
-        members = [ConditionalLikelihood(data.theta_space, data.x_space, _member(choice.models, int(k))) for k in order]
-        kept_particles = fit.particles.positions[jnp.asarray(order), : data.rows, 0]
-        resolved = self.normalising(key_z, members, state.proposals, kept_particles, data.t[: data.rows])
+        order = [int(k) for k in np.argsort(-np.asarray(fit.validation.gain))]
+        ensemble = Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z)
+        resolved = self.normalising(key_z, Fitted(ensemble, order, state.proposals, fit.particles, data.t))
         if on_metrics is not None:
             on_metrics(stage="normalised", error=resolved.error)
         return state.focused(resolved.likelihood), resolved.strategy
-
-
-def _member(models: TiltedModel, k: int) -> TiltedModel:
-    arrays, static = eqx.partition(models, eqx.is_array)
-    return eqx.combine(jax.tree.map(lambda leaf: leaf[k], arrays), static)
 
 
 def _sizes(budget: int, rounds: int | Sequence[int]) -> list[int]:

@@ -2,26 +2,31 @@
 
 from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
 from unle.models.conditional import ConditionalLikelihood, DoublyIntractableLikelihood
+from unle.models.correction import AbstractCorrection, Flex, Straight
 from unle.models.energy import AbstractEnergy, MlpEnergy, NoEnergy
 from unle.models.focus import Region, Tempered
 from unle.models.likelihood import AbstractLikelihood, Ensemble, TiltedLikelihood, TractableLikelihood
 from unle.models.log_normaliser import LogNormaliser, Normalised
 from unle.models.mixture import Mixture, mixture
 from unle.models.mlp import Mlp
+from unle.models.polynomial import Bend
 from unle.models.tilted import TiltedModel
 from unle.models.validity import AbstractValidity, AlwaysValid, GivenValid, ValidityNet, with_validity
 
 __all__ = [
     "AbstractBase",
+    "AbstractCorrection",
     "AbstractEnergy",
     "AbstractLikelihood",
     "AbstractValidity",
     "AlwaysValid",
+    "Bend",
     "ConditionalGaussian",
     "ConditionalLikelihood",
     "DoublyIntractableLikelihood",
     "Ensemble",
     "FixedMeasure",
+    "Flex",
     "GivenValid",
     "LogNormaliser",
     "Mixture",
@@ -30,6 +35,7 @@ __all__ = [
     "NoEnergy",
     "Normalised",
     "Region",
+    "Straight",
     "Tempered",
     "TiltedLikelihood",
     "TiltedModel",

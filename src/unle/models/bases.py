@@ -16,11 +16,10 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models.mlp import Mlp, normals
-from unle.models.polynomial import Bend
+from unle.models.correction import AbstractCorrection
+from unle.models.mlp import normals
 
 LOG_2PI = 1.8378770664093453
-MAX_LOG_SCALE = 9.0  # a conditional standard deviation may shrink or grow by e^9 against the linear fit
 
 
 class AbstractBase(eqx.Module):
@@ -107,65 +106,44 @@ class ConditionalGaussian(AbstractBase):
 
         r = P (w - b - A' t),
 
-    a polynomial may bend the mean (s = r without one),
+    and a correction turns them into v ~ N(0, I): nothing, a polynomial or a network of t, see
+    `unle.models.correction`.
 
-        s = K (r - C' phi(t)),
-
-    and a network of t adds a mean m(t) and a lower-triangular precision factor T(t) with positive diagonal:
-
-        v = T(t) (s - m(t)) ~ N(0, I).
-
-    A network that outputs zero leaves a Gaussian of one covariance.  Energies see r, not s: their shapes are simpler
-    next to data than next to residuals of a mean that wiggles.  Writing the factor of the *precision* makes the
-    density, evaluated most often, free of triangular solves.
+    Energies see r, not v: their shapes are simpler next to data than next to residuals of a mean that wiggles.
 
     Args:
         intercept: b, shape (k,).
         slope: A, shape (d, k).
         whitener: P, lower triangular, shape (k, k).
-        net: network of t with 2 k + k (k - 1) / 2 outputs: m, log diag T, and T below the diagonal by rows.
-        bend: the polynomial, or None.
+        correction: from r to v.
     """
 
     intercept: Float[Array, " data"]
     slope: Float[Array, "dim data"]
     whitener: Float[Array, "data data"]
-    net: Mlp
-    bend: Bend | None = None
-
-    @staticmethod
-    def outputs(dim_data: int) -> int:
-        """Return how many numbers the network must give for data of length k."""
-        return 2 * dim_data + dim_data * (dim_data - 1) // 2
+    correction: AbstractCorrection
 
     def features(self, t, w):
         """Return the residual r of the linear fit."""
         return self.whitener @ (w - self.intercept - t @ self.slope)
 
     def whiten(self, t, w):
-        """Return v = T(t) (s - m(t))."""
-        mean, _, factor = self._heads(t)
-        return factor @ (self._bent(t, w) - mean)
+        """Return v."""
+        return self.correction(t, self.features(t, w))[0]
 
     def unwhiten(self, t, v):
-        """Solve v = T(t) (s - m(t)) for w."""
+        """Return w at v."""
         r = self.features_whitened(t, v)
         return self.intercept + t @ self.slope + solve_triangular(self.whitener, r, lower=True)
 
     def features_whitened(self, t, v):
-        """Solve v = T(t) (s - m(t)) for r."""
-        mean, _, factor = self._heads(t)
-        s = mean + solve_triangular(factor, v, lower=True)
-        return s if self.bend is None else self.bend.inverse(t, s)
+        """Return r at v."""
+        return self.correction.inverse(t, v)
 
     def log_density(self, t, w):
-        """Return log N(v; 0, I) + log det T(t) + log det K + log det P."""
-        mean, log_diagonal, factor = self._heads(t)
-        v = factor @ (self._bent(t, w) - mean)
-        log_det = jnp.sum(log_diagonal) + jnp.sum(jnp.log(jnp.diagonal(self.whitener)))
-        if self.bend is not None:
-            log_det = log_det + self.bend.log_det()
-        return self.log_density_whitened(v) + log_det
+        """Return log N(v; 0, I) + log |dv / dr| + log det P."""
+        v, log_det = self.correction(t, self.features(t, w))
+        return self.log_density_whitened(v) + log_det + jnp.sum(jnp.log(jnp.diagonal(self.whitener)))
 
     def log_density_whitened(self, v):
         """Return log N(v; 0, I)."""
@@ -174,15 +152,3 @@ class ConditionalGaussian(AbstractBase):
     def draws_whitened(self, key, n):
         """Draw from N(0, I)."""
         return normals(key, n, self.intercept.shape[0])
-
-    def _bent(self, t, w):
-        r = self.features(t, w)
-        return r if self.bend is None else self.bend(t, r)
-
-    def _heads(self, t):
-        k = self.intercept.shape[0]
-        out = self.net(t)
-        # Smooth saturation: a hard clip would stop the gradient of a scale that ran away.
-        log_diagonal = MAX_LOG_SCALE * jnp.tanh(out[k : 2 * k] / MAX_LOG_SCALE)
-        below = jnp.zeros((k, k), out.dtype).at[jnp.tril_indices(k, -1)].set(out[2 * k :])
-        return out[:k], log_diagonal, below + jnp.diag(jnp.exp(log_diagonal))

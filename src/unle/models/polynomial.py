@@ -15,6 +15,8 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
+from unle.models.correction import AbstractCorrection
+
 
 def monomial_count(dim: int, degree: int) -> int:
     """Return how many monomials of `dim` variables have at most this degree."""
@@ -44,10 +46,10 @@ def monomials(t: Any, degree: int) -> Any:
     return library.concatenate(levels[: degree + 1], axis=-1)
 
 
-class Bend(eqx.Module):
+class Bend(AbstractCorrection):
     r"""A polynomial correction of residuals r, and the whitening of what it leaves.
 
-        s = K (r - C' phi(t)),
+        v = K (r - C' phi(t)),
 
     phi(t) the monomials of t.  Outside the range of the training data a polynomial runs away, so t is held to it.
 
@@ -65,17 +67,13 @@ class Bend(eqx.Module):
     whitener: Float[Array, "data data"]
     degree: int = eqx.field(static=True)
 
-    def __call__(self, t: Float[Array, " dim"], r: Float[Array, " data"]) -> Float[Array, " data"]:
-        """Return s."""
-        return self.whitener @ (r - self._mean(t))
+    def __call__(self, t, r):
+        """Return v and log det K."""
+        return self.whitener @ (r - self._mean(t)), jnp.sum(jnp.log(jnp.diagonal(self.whitener)))
 
-    def inverse(self, t: Float[Array, " dim"], s: Float[Array, " data"]) -> Float[Array, " data"]:
+    def inverse(self, t, v):
         """Return r."""
-        return self._mean(t) + solve_triangular(self.whitener, s, lower=True)
-
-    def log_det(self) -> Float[Array, ""]:
-        """Return log |ds / dr|."""
-        return jnp.sum(jnp.log(jnp.diagonal(self.whitener)))
+        return self._mean(t) + solve_triangular(self.whitener, v, lower=True)
 
     def _mean(self, t):
         return monomials(jnp.clip(t, self.low, self.high), self.degree) @ self.coefficients

@@ -7,7 +7,7 @@ from unle.train.log_normaliser import LogNormaliserFit, LogNormaliserTraining, f
 from unle.train.log_z import LogZEstimates, estimate_log_z
 from unle.train.online_log_z import OnlineState, OnlineTraining, online_start, online_update
 from unle.train.paired import PairedChains, PairedSmc
-from unle.train.particles import AbstractParticles, BaseParticles, Batch, PersistentChains, WarmSmc
+from unle.train.particles import AbstractParticles, BaseParticles, Batch, DataParticles, PersistentChains, WarmSmc
 from unle.train.splits import Splits, make_splits, pad
 from unle.train.tilted import TiltedFit, TiltedTraining, fit_tilted
 from unle.train.validation import Validation, validate
@@ -18,6 +18,7 @@ __all__ = [
     "AbstractParticles",
     "BaseParticles",
     "Batch",
+    "DataParticles",
     "FixedBase",
     "GaussianTraining",
     "JointSpace",

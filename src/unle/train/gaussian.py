@@ -1,10 +1,10 @@
 r"""Fit conditional Gaussians, the bases of residual energies, rung by rung.
 
 The first rungs are a linear and polynomial means with one covariance, in closed form (`unle.train.regression`); with
-few data in many dimensions they are the best there is.  The last lets a network of theta bend both the mean and the
-covariance.  Each member of the ensemble trains on its own split and keeps the point of its training with the best
-likelihood on its held-out rows.  If the networks do not beat the closed form by more than a standard error of the
-held-out likelihood, all members stay without.
+few data in many dimensions, or close to one observation, they are the best there is.  The last lets a network of theta
+bend both the mean and the covariance of the linear fit.  Each member of the ensemble trains on its own split and keeps
+the point of its training with the best likelihood on its held-out rows.  If the networks do not beat the closed form
+by more than a standard error of the held-out likelihood, all members take the closed form.
 """
 
 from typing import NamedTuple
@@ -17,8 +17,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models import ConditionalGaussian, Mlp
-from unle.models.polynomial import Bend
+from unle.models import ConditionalGaussian, Flex, Mlp
 from unle.progress import progress
 from unle.train.base_training import AbstractBaseTraining
 from unle.train.regression import fit_means
@@ -28,7 +27,7 @@ CLIP = 5.0  # global norm of a gradient
 
 
 class GaussianTraining(AbstractBaseTraining):
-    """Fit a `ConditionalGaussian` per member: a regression in closed form, and a network on top of it.
+    """Fit a `ConditionalGaussian` per member: a regression in closed form, or a network.
 
     Args:
         width: units per hidden layer.
@@ -80,13 +79,12 @@ def fit_gaussians(
         The members, stacked along a leading axis, and the held-out log-likelihood per row of each.
     """
     members = splits.train.shape[0]
-    linear, bends = fit_means(np.asarray(t), np.asarray(w), splits)
+    linear, closed = fit_means(np.asarray(t), np.asarray(w), splits, one_shape=capacity is not None)
     held = splits.held_out.shape[1]
     t, w, splits = pad(t, w, splits, capacity)
     key_init, key_train = jr.split(key)
     parts = tuple(jnp.asarray(part, t.dtype) for part in linear)
-    bases, state = _start(jr.split(key_init, members), parts, bends, t, w, splits, settings)
-    zero = state.best
+    bases, state = _start(jr.split(key_init, members), parts, t, w, splits, settings)
     keys = jr.split(key_train, members)
     best, since = -np.inf, 0
     with progress("Fitting the Gaussian base", total=settings.iterations) as bar:
@@ -97,8 +95,8 @@ def fit_gaussians(
             best, since = (score, 0) if score > best else (best, since + 1)
             if since >= settings.patience:
                 break
-    fitted = eqx.tree_at(lambda b: b.net, bases, state.best)
-    alone = eqx.tree_at(lambda b: b.net, bases, zero)
+    fitted = eqx.tree_at(lambda b: b.correction.net, bases, state.best)
+    alone = eqx.tree_at(lambda b: b.correction, bases, closed)
     return _simplest_as_good(alone, fitted, t, w, splits, held)
 
 
@@ -131,24 +129,24 @@ def _optimiser(settings: GaussianTraining) -> optax.GradientTransformation:
 
 
 def _score(net: Mlp, base: ConditionalGaussian, t, w) -> Float[Array, ""]:
-    model = eqx.tree_at(lambda b: b.net, base, net)
+    model = eqx.tree_at(lambda b: b.correction.net, base, net)
     return jnp.mean(jax.vmap(model.log_density)(t, w))
 
 
 @eqx.filter_jit
-def _start(keys, linear, bends: Bend, t, w, splits: Splits, settings: GaussianTraining):
-    """Return the closed form with networks that are nearly zero, and its score: the networks have to beat it."""
+def _start(keys, linear, t, w, splits: Splits, settings: GaussianTraining):
+    """Return the linear fit with networks that are nearly zero, and its score: the networks have to beat it."""
 
-    def one(key, linear, bend, held_out):
-        outputs = ConditionalGaussian.outputs(w.shape[1])
+    def one(key, linear, held_out):
+        outputs = Flex.outputs(w.shape[1])
         net = Mlp(key, t.shape[1], outputs, width=settings.width, depth=settings.depth, output_scale=0.01)
         intercept, slope, whitener = linear
-        base = ConditionalGaussian(intercept, slope, whitener, net, bend)
+        base = ConditionalGaussian(intercept, slope, whitener, Flex(net))
         zero = jax.tree.map(jnp.zeros_like, net)
         score = _score(zero, base, t[held_out], w[held_out])
         return base, _Fit(net, _optimiser(settings).init(eqx.filter(net, eqx.is_array)), net, zero, score)
 
-    return eqx.filter_vmap(one)(keys, linear, bends, splits.held_out)
+    return eqx.filter_vmap(one)(keys, linear, splits.held_out)
 
 
 @eqx.filter_jit

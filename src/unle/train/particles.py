@@ -1,9 +1,10 @@
 r"""Particle approximations of a tilted model while it trains.
 
-The gradient of the log-likelihood needs an expectation under the model of the moment.  Three ways to follow it:
+The gradient of the log-likelihood needs an expectation under the model of the moment.  Several ways to follow it:
 
 * `BaseParticles` takes draws of the prior and the base with weights exp(-E): no chains, hence nothing that could fail
-  to mix, as long as the base is near enough for many draws to count (a dozen dimensions or so);
+  to mix, as long as the base is near enough for many draws to count (a dozen dimensions or so); `DataParticles` does
+  so at the parameters of the data;
 * `PersistentChains` moves particles by a Markov kernel under the new model, never restarting them;
 * `WarmSmc` carries weighted particles from the previous model to the new one: reweight by exp(E_old - E_new),
   resample when the weights have become unequal, then move.  The weights keep the approximation consistent however few
@@ -109,14 +110,16 @@ class AbstractParticles(eqx.Module):
 
 
 class PoolState(NamedTuple):
-    """A pool of draws of prior and base, and the energies by which its members are chosen.
+    """A pool of draws of the base, and the energies by which its members are chosen.
 
     Attributes:
+        key: randomness of the next pool.
         seen: (t, r) of every draw.
-        energies: E of every draw when the pool was last renewed; zero before.
+        energies: E of every draw when the pool was made; zero before.
         cumulative: running sum of the weights exp(-E) at that time, ending at 1.
     """
 
+    key: PRNGKeyArray
     seen: Seen
     energies: Float[Array, " pool"]
     cumulative: Float[Array, " pool"]
@@ -125,40 +128,72 @@ class PoolState(NamedTuple):
 class BaseParticles(AbstractParticles):
     """Importance sampling from the base, with other particles at every iteration.
 
-    Particles are taken from a pool with probability proportional to exp(-E) as it was at the last renewal, and weighed
-    by what the energy has changed since: nearly even weights, and no chain that could fail to mix.
+    Particles are taken from a pool with probability proportional to exp(-E) as it was when the pool was made, and
+    weighed by what the energy has changed since: nearly even weights, and no chain that could fail to mix.  Every chunk
+    has a pool of its own: between the draws of one that lasts, an energy learns to hide.
 
     Args:
         n: particles per iteration.
-        pool: draws of prior and base made beforehand, from which they are taken.
+        pool: draws of prior and base made for each chunk, from which they are taken.
+        validation: draws by which Z_pi is estimated.
     """
 
     n: int = eqx.field(static=True, default=1024)
-    pool: int = eqx.field(static=True, default=32768)
+    pool: int = eqx.field(static=True, default=16384)
+    validation: int = eqx.field(static=True, default=8192)
 
     def init(self, key, joint, base, t):
-        """Draw the pool."""
-        positions = joint.draws(key, base, self.pool)
-        seen = jax.vmap(lambda position: joint.seen(base, position))(positions)
-        return PoolState(seen, jnp.zeros(self.pool), jnp.arange(1, self.pool + 1) / self.pool)
+        """Draw the first pool."""
+        key_pool, key = jr.split(key)
+        seen = self._draws(key_pool, joint, base, t, self.pool)
+        return PoolState(key, seen, jnp.zeros(self.pool), jnp.arange(1, self.pool + 1) / self.pool)
 
     def renew(self, joint, state, model):
-        """Evaluate the energy on the whole pool."""
-        energies = jax.vmap(model.energy)(*state.seen)
+        """Draw another pool, and evaluate the energy on all of it."""
+        key_pool, key = jr.split(state.key)
+        seen = self._draws(key_pool, joint, model.base, state.seen[0], self.pool)
+        energies = jax.vmap(model.energy)(*seen)
         cumulative = jnp.cumsum(jnp.exp(normalise(-energies)))
-        return PoolState(state.seen, energies, cumulative / cumulative[-1])
+        return PoolState(key, seen, energies, cumulative / cumulative[-1])
 
     def advance(self, key, joint, state, old, new, batch):
-        """Take n of the pool, to be weighed by exp(E at the last renewal - E)."""
+        """Take n of the pool, to be weighed by exp(E when it was made - E)."""
         comb = (jnp.arange(self.n) + jr.uniform(key)) / self.n
         rows = jnp.minimum(jnp.searchsorted(state.cumulative, comb), self.pool - 1)
         seen = jax.tree.map(lambda leaf: leaf[rows], state.seen)
         return state, Cloud(seen, state.energies[rows], of_base=True, acceptance=jnp.ones(()), step_size=jnp.zeros(()))
 
     def log_z(self, key, joint, state, model, t):
-        """Average exp(-E) over the whole pool."""
-        log_weights = -jax.vmap(model.energy)(*state.seen)
+        """Average exp(-E) over draws of its own."""
+        seen = self._draws(key, joint, model.base, state.seen[0], self.validation)
+        log_weights = -jax.vmap(model.energy)(*seen)
         return log_mean_exp(log_weights), ess(log_weights)
+
+    def _draws(
+        self, key: PRNGKeyArray, joint: JointSpace, base: AbstractBase, t: Float[Array, "m dim"], n: int
+    ) -> Seen:
+        """Draw n pairs (t, r) of prior and base; the parameters t of the data are for others."""
+        positions = joint.draws(key, base, n)
+        return jax.vmap(lambda position: joint.seen(base, position))(positions)
+
+
+class DataParticles(BaseParticles):
+    r"""Importance sampling from the base at the parameters of the data, instead of draws of the prior.
+
+    The tilted model is then that of the distribution the data's parameters came from, a prior or the proposals of
+    several rounds, whose density need not be known:
+
+        q(t, w) = pi(t) q0(w | t) exp(-E(t, w)) / Z_pi,   Z_pi = E_{t ~ pi, w ~ q0}[exp(-E)].
+
+    Maximum likelihood makes Z(t) the same wherever data are, so the posterior is an ordinary one.  And as data and
+    particles share their parameters, the energy cannot spend itself on how the parameters happen to be spread.
+    """
+
+    def _draws(self, key, joint, base, t, n):
+        """Draw data at the parameters t, each about as often."""
+        key_rows, key_draw = jr.split(key)
+        rows = jr.permutation(key_rows, t.shape[0])[jnp.arange(n) % t.shape[0]]
+        return t[rows], jax.vmap(base.features_whitened)(t[rows], base.draws_whitened(key_draw, n))
 
 
 class ChainState(NamedTuple):

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from unle.models.polynomial import Bend, monomial_count, monomials
+from unle.models import Bend, Straight
+from unle.models.polynomial import monomial_count, monomials
 from unle.train.splits import Splits
 
 RIDGE = 1e-3  # prior precision of standardised coefficients, against exactly collinear parameters
@@ -28,16 +29,18 @@ class Mean(NamedTuple):
     whitener: Float[np.ndarray, "member data data"]
 
 
-def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits) -> tuple[Mean, Bend]:
+def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool = False) -> tuple[Mean, Straight | Bend]:
     """Fit linear means, and the polynomials that correct them.
 
     Args:
         t: standardised parameters, shape (n, dim).
         w: standardised data, shape (n, k).
         splits: training and held-out rows of every member.
+        one_shape: whether polynomials are filled up with zeros to the highest degree, so that fits to growing data
+            compile once.
 
     Returns:
-        The linear fits and the polynomials, both stacked; where linear is best, the polynomials are zero.
+        The linear fits and the polynomials, both stacked.
     """
     t, w = np.asarray(t, float), np.asarray(w, float)
     linear = Mean(
@@ -48,7 +51,9 @@ def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits) -> tuple[Mean, Bend]
         for b, a, p, train, held_out in zip(*linear, np.asarray(splits.train), np.asarray(splits.held_out), strict=True)
     ]
     chosen = _simplest_as_good([np.concatenate([rungs[i].scores for rungs in bends]) for i in range(len(bends[0]))])
-    degree = highest_degree(t.shape[1])
+    degree = highest_degree(t.shape[1]) if one_shape else chosen + 1
+    if degree == 1:
+        return linear, Straight()
     members = [
         _bend(t[rows], rungs[chosen], degree) for rows, rungs in zip(np.asarray(splits.train), bends, strict=True)
     ]
@@ -56,7 +61,7 @@ def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits) -> tuple[Mean, Bend]
 
 
 def _bend(t: np.ndarray, rung: "_Rung", degree: int) -> Bend:
-    """Return one member's polynomial, filled up with zeros to the highest degree: one shape for all choices."""
+    """Return one member's polynomial, filled up with zeros to the given degree."""
     coefficients = np.zeros((monomial_count(t.shape[1], degree), rung.coefficients.shape[1]))
     coefficients[: len(rung.coefficients)] = rung.coefficients
     low, high = jnp.asarray(t.min(axis=0), jnp.float32), jnp.asarray(t.max(axis=0), jnp.float32)

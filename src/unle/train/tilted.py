@@ -25,7 +25,7 @@ from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
 from unle.progress import progress
 from unle.samplers import ess, normalise
 from unle.train.joint import JointSpace
-from unle.train.particles import AbstractParticles, BaseParticles, Batch, Cloud
+from unle.train.particles import AbstractParticles, Batch, Cloud, DataParticles
 from unle.train.splits import Splits
 from unle.train.validation import Validation, validate
 
@@ -55,7 +55,7 @@ class TiltedTraining(eqx.Module):
         patience: chunks without improvement after which training stops (a third of it for the theta-free energy).
     """
 
-    particles: AbstractParticles = BaseParticles()
+    particles: AbstractParticles = DataParticles()
     width: int = eqx.field(static=True, default=50)
     depth: int = eqx.field(static=True, default=4)
     bound: float | None = eqx.field(static=True, default=20.0)
