@@ -9,10 +9,13 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from unle.bench.tasks.pyloric import on_device
 from unle.pyloric import in_jax, on_cpu
 from unle.pyloric import specification as spec
 from unle.pyloric.noise import noise_of
 from unle.pyloric.simulators import OnCpu, statistics
+from unle.pyloric.statistics import explain
+from unle.simulate import simulate_at
 
 GOLDEN = dict(np.load(Path(__file__).with_name("golden.npz")))
 pytestmark = pytest.mark.slow
@@ -49,6 +52,18 @@ def test_single_precision_agrees_with_double_where_it_matters():
     other = np.stack([OnCpu()(t.astype(float), np.random.default_rng(k)) for k, t in enumerate(theta)])
     same = both & np.isfinite(other).all(axis=1)
     assert (np.abs(other[same, 0] / double[same, 0] - 1) < 0.01).mean() < 0.95  # other noise would be seen
+
+
+def test_simulator_for_accelerators_gives_rows_and_reasons():
+    simulator = on_device(batch=(2, 4))
+    simulations = simulate_at(simulator, GOLDEN["theta"].astype(float), seed=3)
+    for k in range(3):
+        key = jr.fold_in(jr.fold_in(jr.key(3), 0), k)
+        noise = noise_of(tuple(np.asarray(jr.key_data(key)).tolist()), spec.SAMPLES - 1)
+        double = statistics(on_cpu.run(GOLDEN["theta"][k], noise).bursts)
+        np.testing.assert_allclose(simulations.x[k, 0], double[0], rtol=0.05)
+        assert simulations.reasons[k] == explain(simulations.x[k])
+    assert simulations.x.shape == (3, 8)
 
 
 def test_the_tutorial_runs_from_top_to_bottom(monkeypatch, tmp_path):
