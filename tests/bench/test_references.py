@@ -32,7 +32,7 @@ def _posterior_by_quadrature(one, x_o, functions, *, wall, cells):
     [
         ("bimodal", [0.0, 0.0], 6.0, 300),
         ("bimodal", [0.5, -0.2], 6.0, 300),  # unequal weights
-        ("gaussian_mixture", [9.8, -10.2], 10.0, 2000),  # cut by two walls
+        ("gaussian_mixture", [9.8, -10.2], 10.0, 900),  # cut by two walls
         ("two_moons", [-0.3, 0.2], 1.0, 1200),
         ("two_moons", [-0.9, 0.2], 1.0, 1200),  # cut by the box
         ("two_moons", [0.31, 0.02], 1.0, 1200),  # part of the crescent would need |z_0| < 0
@@ -75,7 +75,6 @@ def test_gaussian_linear_uniform_is_a_product_of_cut_normals():
         ("bimodal", 200),
         ("gaussian_linear_uniform", 200),
         ("slcp", 40),
-        ("gaussian_linear", 200),
         ("gaussian_mixture", 200),
     ],
 )
@@ -198,7 +197,7 @@ def test_impossible_data_are_refused():
 
 
 @installed
-@pytest.mark.parametrize("name", ["sir", "gaussian_linear", "gaussian_mixture", "bernoulli_glm", "bernoulli_glm_raw"])
+@pytest.mark.parametrize("name", ["gaussian_linear", "gaussian_mixture", "bernoulli_glm"])
 def test_marginals_are_the_benchmarks(name):
     one = task(name)
     theirs, ours = one.official_reference(2), one.reference(one.observation(2), 2000, seed=1)

@@ -82,14 +82,14 @@ def test_a_fitted_flow_comes_back_from_a_file(flow_posterior, tmp_path):
     np.testing.assert_array_equal(again.log_prob(theta, X_O), posterior.log_prob(theta, X_O))
 
 
-def tiny_smnle(**parts):
+def tiny_smnle(reference=GAUSSIAN, **parts):
     training = ScoreMatching(width=16, depth=2, descent=SHORT)
-    return SMNLE(PRIOR, training=training, reference=GAUSSIAN, strategy=EXCHANGE, **parts)
+    return SMNLE(PRIOR, training=training, reference=reference, strategy=EXCHANGE, **parts)
 
 
 @pytest.fixture(scope="module")
 def score_matched(pairs):
-    return tiny_smnle().fit(pairs, seed=1)
+    return tiny_smnle(FixedBase(2.0)).fit(pairs, seed=1)
 
 
 def by_quadrature(likelihood: ReferencedLikelihood):

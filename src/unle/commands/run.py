@@ -76,6 +76,8 @@ def run(
             x_o = None if loaded.x_o is None else as_rows(loaded.x_o, f"`x_o` in {model}")
         if check and (loaded.task is None or x_o is None):
             raise InputError("expected a built-in task and an observation with --check; try --observation 1.")
+        if check and loaded.task is not None and loaded.task.draw_posterior is None:
+            raise InputError(f"expected a task whose exact posterior is known with --check; that of {model} is not.")
         given = None if simulations is None else _load(simulations, loaded.prior.names)
         budget = budget if given is None else len(given)
         imported = None if given is None else given.digest()

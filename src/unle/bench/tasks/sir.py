@@ -34,7 +34,7 @@ DAYS_BETWEEN, N_COUNTS = 17, 10
 STEPS = 34  # between two counts
 STEP = DAYS_BETWEEN / STEPS
 SMALL_BLOCK, BLOCK = 160, 1024  # rows per compiled call; two sizes, so two compilations for every n
-N_STARTS = 4096  # prior draws among which the search for the posterior's mode begins
+N_STARTS = 512  # prior draws among which the search for the posterior's mode begins
 
 
 @jax.jit
