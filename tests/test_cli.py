@@ -254,9 +254,8 @@ def test_a_task_is_checked_against_its_exact_posterior(tmp_path):
 
 
 def test_the_demo_writes_a_figure_and_never_into_an_old_directory(tmp_path, monkeypatch):
-    monkeypatch.setattr(inference, "Request", partial(inference.Request, iterations=50))
+    monkeypatch.setattr(inference, "Request", partial(inference.Request, iterations=50, members=1))
     monkeypatch.setattr("unle.commands.demo.BUDGET", 64)
-    monkeypatch.setattr("unle.commands.demo.MEMBERS", 1)
     monkeypatch.setattr("unle.commands.demo.DRAWS", 400)
     monkeypatch.setattr("unle.commands.density.POINTS", 41)
     monkeypatch.setattr("unle.commands.density.CHUNK", 500)
@@ -264,7 +263,7 @@ def test_the_demo_writes_a_figure_and_never_into_an_old_directory(tmp_path, monk
     result = unle("demo", "--out", tmp_path / "demo")
     assert result.exit_code == 0, result.output
     assert "C2ST against" in result.stdout
-    assert "unle.AUNLE(task.prior, members=1).fit(" in result.stdout
+    assert "unle.AUNLE(task.prior).fit(" in result.stdout
     assert (tmp_path / "demo-2/two_moons.png").stat().st_size > 10_000
     assert not list((tmp_path / "demo").iterdir())
 

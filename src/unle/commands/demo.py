@@ -9,7 +9,6 @@ from unle.commands.console import Stages, plain_ending, say
 
 EXAMPLE = "Example:  unle demo --out runs/demo"
 BUDGET = 1000
-MEMBERS = 3  # of the ensemble; the default of five takes longer
 DRAWS = 10_000  # the benchmark's convention for C2ST
 
 PYTHON = """\
@@ -17,7 +16,7 @@ The same in Python:
 
     import unle; task = unle.task("two_moons")    # or your own prior and simulator
     simulations = unle.simulate(task.simulator, task.prior, {budget}, seed={seed})
-    posterior = unle.AUNLE(task.prior, members={members}).fit(simulations, seed={fit})
+    posterior = unle.AUNLE(task.prior).fit(simulations, seed={fit})
     draws = posterior.sample(task.observation(1), {draws}, seed={sample})
 """
 
@@ -45,7 +44,7 @@ def demo(
         assert model.task is not None
         x_o = as_rows(model.task.observation(1), "observation 1")
         say(f"Two Moons, {BUDGET:,} simulations, {DRAWS:,} draws: a few minutes on two cores, mostly training.")
-        request = inference.Request(model, BUDGET, x_o, DRAWS, seed, members=MEMBERS)
+        request = inference.Request(model, BUDGET, x_o, DRAWS, seed)
         run = inference.open_run(directory, request)
         stages = Stages()
         posterior, draws = inference.infer(request, run, stages)
@@ -71,7 +70,7 @@ def demo(
         ):
             typer.echo(f"  {directory / path}  {what}")
         typer.echo("")
-        numbers = {"budget": BUDGET, "members": MEMBERS, "draws": DRAWS}
+        numbers = {"budget": BUDGET, "draws": DRAWS}
         typer.echo(PYTHON.format(**numbers, seed=seed, fit=seed + 1, sample=seed + 2))
         typer.echo(f"Another observation, without training again: unle sample {directory} --observation 2")
 
