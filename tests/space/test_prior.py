@@ -337,9 +337,7 @@ REFUSED = {
     r"got shapes low \(2,\) and high \(3,\)": lambda: Prior.uniform([0, 0], [1, 1, 1]),
     "expected 2 names, one per parameter; got 1: a": lambda: Prior.uniform([0, 0], [1, 1], names=["a"]),
     "expected distinct names; got a/b, a|b": lambda: Prior.uniform([0, 0], [1, 1], names=["a/b", "a|b"]),
-    'other than "chain" and "draw", the axes of draws; got draw': lambda: Prior.uniform(
-        [0, 0], [1, 1], names=["a", "draw"]
-    ),
+    '"draw", the axes of draws; got draw': lambda: Prior.uniform([0, 0], [1, 1], names=["a", "draw"]),
     "expected distinct names; got a more than once": lambda: Prior.uniform([0, 0], [1, 1], names=["a", "a"]),
     "expected names that are non-empty": lambda: Prior.uniform([0, 0], [1, 1], names=["a", ""]),
     "expected at least one distribution": lambda: Prior([]),
