@@ -62,7 +62,7 @@ def test_traces_beside_statistics():
     figure = voltages(
         {"mean": trace, "MAP": trace},
         step=0.025,
-        neurons=["AB/PD", "LP", "PY"],
+        neurons=["AB-PD", "LP", "PY"],
         statistics={"mean": OBSERVED[:15], "MAP": 2 * OBSERVED[:15]},
         x_o=OBSERVED[:15],
     )

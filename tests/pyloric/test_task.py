@@ -31,7 +31,7 @@ PY = [(1000 * k + 600 + 5 * k, 1000 * k + 900) for k in range(5)]
 def test_statistics_by_hand():
     x = fifteen(free_statistics(made_of(PM, LP, PY)))
     exact = [1000, 125, 200, 290, 0.125, 0.2, 0.29, 0.3, 0.61, 300, 310, 180, 110, 0.18, 0.11]
-    np.testing.assert_allclose(x, exact)  # the sixth AB/PD burst has a duration, but no complete cycle
+    np.testing.assert_allclose(x, exact)  # the sixth AB-PD burst has a duration, but no complete cycle
     assert explain(x) == ""
 
 
@@ -49,8 +49,8 @@ def test_nine_of_ten_cycles_must_be_triphasic():
 
 def test_reasons():
     assert explain(statistics(made_of(PM, LP, []))) == "no bursts: PY"
-    assert explain(statistics(made_of([], [], PY))) == "no bursts: AB/PD, LP"
-    assert explain(statistics(made_of(PM[:1], LP, PY))) == "no period: AB/PD bursts only once"
+    assert explain(statistics(made_of([], [], PY))) == "no bursts: AB-PD, LP"
+    assert explain(statistics(made_of(PM[:1], LP, PY))) == "no period: AB-PD bursts only once"
     assert explain(statistics(made_of(PM, LP, []), "paper")) == "no bursts: PY"
 
 
@@ -66,7 +66,7 @@ def test_task():
     task = unle.task("pyloric")
     assert (task.dim_theta, task.dim_x, task.observation_source) == (31, 8, "recorded")
     assert len(set(task.prior.names)) == 31
-    assert task.prior.names[0] == "AB/PD Na"
+    assert task.prior.names[0] == "AB-PD Na"
     theta = task.prior.sample(50, seed=0)
     assert ((theta >= spec.LOWER - 1e-6) & (theta <= spec.UPPER + 1e-6)).all()
     np.testing.assert_allclose(task.observation(1), observed(), rtol=1e-6)

@@ -1,13 +1,14 @@
-r"""Sequential UNLE: a conditional energy-based likelihood, learned in rounds around one observation.
+r"""Sequential UNLE: an energy-based likelihood, learned in rounds around one observation.
 
 1. Simulate at parameters drawn from the prior, later from the posterior so far, tempered (`unle.methods.proposals`).
 2. Fit an ensemble of conditional Gaussians q0(x | theta) to the simulations near the posterior; they make proposals.
-3. After the last round, train energies on top of them by conditional maximum likelihood,
+3. After the last round, train energies on top of them by maximum likelihood,
 
-       mean_i log q(x_i | theta_i),   q(x | theta) = q0(x | theta) exp(-E(theta, x)) / Z(theta),
+       q(x | theta) = q0(x | theta) exp(-E(theta, x)) / Z(theta),
 
-   and keep them if they raise the held-out likelihood.
-4. Z(theta) depends on theta now: learn it (DIVI) or cancel it (exchange), see `unle.methods.normalising`.
+   and keep them if they raise the held-out likelihood.  Of the joint model over the parameters that were simulated, Z
+   becomes constant; of the conditional model it does not, and has to be learned or cancelled: see
+   `unle.methods.normalising`.
 
 Reference: Glaser et al., "Maximum likelihood learning of unnormalized models for simulation-based inference", 2023.
 """

@@ -31,7 +31,7 @@ from unle.pyloric.specification import (
 )
 from unle.pyloric.tables import table
 
-PIECE = 4_000  # samples that are integrated before spikes are looked for
+PIECE = 8_000  # samples that are integrated before spikes are looked for
 TAIL = 2 * HALF + 2  # samples of the last piece that the filter needs again
 CONSTANTS, RULES = Constants(), Rules()
 MOST_SPIKES = 20_000  # that are written down, of each neuron
@@ -133,6 +133,8 @@ def run(
             opening, closing = begin == SKIPPED, begin + length == samples
             skip = TAIL if opening else 0
             for j in range(3):
+                if not (opening or closing) and buffer[j, : TAIL + length].max() <= compiled.WARM:
+                    continue  # too cold for spikes: most of the time, between bursts
                 compiled.find_spikes(
                     RULES,
                     buffer[j, skip : TAIL + length],

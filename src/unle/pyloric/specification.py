@@ -1,6 +1,6 @@
 r"""The pyloric network of the crab's stomatogastric ganglion: every constant of the model, in one place.
 
-Three neurons, each a single compartment with eight currents and a calcium pool: AB/PD (the pacemaker), LP and PY. Seven
+Three neurons, each a single compartment with eight currents and a calcium pool: AB-PD (the pacemaker), LP and PY. Seven
 inhibitory synapses join them. All right-hand sides below use the old state; conductances c are in mS, voltages in mV,
 currents in uA, times in ms:
 
@@ -22,18 +22,18 @@ import math
 
 import numpy as np
 
-NEURONS = ("AB/PD", "LP", "PY")
+NEURONS = ("AB-PD", "LP", "PY")
 CHANNELS = ("Na", "CaT", "CaS", "A", "KCa", "Kd", "H", "leak")
 SYNAPSES = ("AB-LP", "PD-LP", "AB-PY", "PD-PY", "LP-PD", "LP-PY", "PY-LP")
 
 # The box of the prior: membrane conductances in mS/cm^2, per neuron in the order of CHANNELS, ...
 LOW = {
-    "AB/PD": (0.0, 0.0, 0.0, 0.0, 0.0, 25.0, 0.0, 0.0),
+    "AB-PD": (0.0, 0.0, 0.0, 0.0, 0.0, 25.0, 0.0, 0.0),
     "LP": (0.0, 0.0, 2.0, 10.0, 0.0, 0.0, 0.0, 0.01),
     "PY": (0.0, 0.0, 0.0, 30.0, 0.0, 50.0, 0.0, 0.0),
 }
 HIGH = {
-    "AB/PD": (500.0, 7.5, 8.0, 60.0, 15.0, 150.0, 0.02, 0.01),
+    "AB-PD": (500.0, 7.5, 8.0, 60.0, 15.0, 150.0, 0.02, 0.01),
     "LP": (200.0, 2.5, 12.0, 60.0, 10.0, 125.0, 0.06, 0.04),
     "PY": (600.0, 12.5, 4.0, 60.0, 5.0, 150.0, 0.06, 0.04),
 }
@@ -42,8 +42,8 @@ SYNAPSE_LOW = (math.log(1e-8),) * 7
 SYNAPSE_HIGH = (math.log(1e-2), *(math.log(1e-3),) * 6)
 
 DIM = 3 * len(CHANNELS) + len(SYNAPSES)  # 31
-LOWER = np.array([*LOW["AB/PD"], *LOW["LP"], *LOW["PY"], *SYNAPSE_LOW])
-UPPER = np.array([*HIGH["AB/PD"], *HIGH["LP"], *HIGH["PY"], *SYNAPSE_HIGH])
+LOWER = np.array([*LOW["AB-PD"], *LOW["LP"], *LOW["PY"], *SYNAPSE_LOW])
+UPPER = np.array([*HIGH["AB-PD"], *HIGH["LP"], *HIGH["PY"], *SYNAPSE_HIGH])
 NAMES = tuple(f"{neuron} {channel}" for neuron in NEURONS for channel in CHANNELS) + SYNAPSES
 UNITS = ("mS/cm^2",) * 24 + ("ln mS",) * 7
 

@@ -1,8 +1,8 @@
 r"""Fifteen summary statistics of the pyloric rhythm, of which eight are free numbers.
 
-With T the mean time between starts of AB/PD bursts, and means over cycles in which every neuron bursts exactly once:
+With T the mean time between starts of AB-PD bursts, and means over cycles in which every neuron bursts exactly once:
 
-    free         T; mean burst durations of AB/PD, LP, PY; delays start-start and end-start, AB/PD to LP and LP to PY
+    free         T; mean burst durations of AB-PD, LP, PY; delays start-start and end-start, AB-PD to LP and LP to PY
     the others   duty cycles (duration / T), start phases of LP and PY and phase gaps (delay / T)
 
 The others are quotients of the free ones: data of length fifteen lie on a surface of dimension eight and have no
@@ -144,5 +144,5 @@ def explain(x: Float[np.ndarray, " dim_x"]) -> str:
     if silent:
         return f"no bursts: {', '.join(silent)}"
     if not np.isfinite(x[0]):
-        return "no period: AB/PD bursts only once"
+        return "no period: AB-PD bursts only once"
     return "not triphasic"
