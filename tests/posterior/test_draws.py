@@ -66,3 +66,12 @@ def test_unknown_evidence_survives_a_file(draws, tmp_path):
 
 def _rest(draws):
     return draws.names, draws.x_o, draws.seed, draws.log_evidence, draws.info
+
+
+def test_a_name_with_a_slash_survives_files_and_tables(draws, tmp_path):
+    named = Draws(draws.values, ("AB/PD Na", "noise"), draws.x_o, 7)
+    assert "AB|PD Na" in named.to_arviz()["posterior"]
+    again = Draws.load(named.save(tmp_path / "draws.nc"))
+    assert again.names == named.names
+    np.testing.assert_array_equal(again.values, named.values)
+    assert list(named.summary().index) == ["AB/PD Na", "noise"]

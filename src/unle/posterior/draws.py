@@ -46,11 +46,14 @@ class Draws:
         return len(self), self.values.shape[-1]
 
     def to_arviz(self):
-        """Return an ArviZ DataTree with groups `posterior`, `observed_data` and `sample_stats` where known."""
+        """Return an ArviZ DataTree with groups `posterior`, `observed_data` and `sample_stats` where known.
+
+        A "/" in a parameter's name is written "|" there: in a tree, and in its files, "/" leads from group to group.
+        """
         import arviz_base
 
         groups: dict[str, Any] = {
-            "posterior": {name: self.values[..., i] for i, name in enumerate(self.names)},
+            "posterior": {_variable(name): self.values[..., i] for i, name in enumerate(self.names)},
             "observed_data": {"x": self.x_o},
         }
         tree = arviz_base.from_dict(groups, sample_dims=["chain", "draw"])
@@ -63,7 +66,8 @@ class Draws:
         from arviz_stats.summary import summary
 
         # Unrounded: two decimals would turn a rate of 1e-4 into zero.
-        return summary(self.to_arviz(), round_to="none")  # pyright: ignore[reportArgumentType]
+        table = summary(self.to_arviz(), round_to="none")  # pyright: ignore[reportArgumentType]
+        return table.rename(index={_variable(name): name for name in self.names})
 
     def save(self, path: str | Path) -> Path:
         """Write the draws as NetCDF, group `posterior`, readable by ArviZ and xarray."""
@@ -81,7 +85,7 @@ class Draws:
         with xarray.open_datatree(str(path), engine="h5netcdf") as tree:
             names = tuple(json.loads(tree.attrs["unle_names"]))
             posterior = tree["posterior"]
-            values = np.stack([np.asarray(posterior[name].values) for name in names], axis=-1)
+            values = np.stack([np.asarray(posterior[_variable(name)].values) for name in names], axis=-1)
             x_o = np.asarray(tree["observed_data"]["x"].values)
             attributes = dict(tree.attrs)
         info = json.loads(attributes["unle_info"])
@@ -94,3 +98,7 @@ class Draws:
             "unle_log_evidence": self.log_evidence,
             "unle_info": json.dumps(self.info),
         }
+
+
+def _variable(name: str) -> str:
+    return name.replace("/", "|")
