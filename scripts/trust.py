@@ -19,6 +19,8 @@ from unle.diagnose import (
     cloud,
     coverage,
     grid_agreement,
+    inner_mixing,
+    learned_normaliser,
     local_c2st,
     member_agreement,
     predictive,
@@ -26,9 +28,11 @@ from unle.diagnose import (
     sbc,
     tarp,
     training_health,
+    validity_calibration,
 )
 from unle.diagnose.short_run import compare_ends
 from unle.posterior import Draws
+from unle.train.validity import group_calibration
 
 NOISE = 0.5  # of the data; the prior is standard normal in both parameters
 POSTERIORS, DRAWS = 300, 500
@@ -180,6 +184,38 @@ def ensemble(seed: int, kind: str) -> Check:
     return member_agreement(-0.5 * (draws[:, None] - centres) ** 2, draws[:, None], ("theta",))
 
 
+def normalised(seed: int, kind: str) -> Check:
+    """Compare a learned log Z with noisy estimates at 100 points, as the fit of a normaliser does."""
+    rng = np.random.default_rng([seed, 10])
+    noise, n = 0.1, 100
+    size = {"right": 0.05, "too little training": 0.4, "wrong": 1.0}[kind]
+    differences = size * rng.normal(size=n) + noise * rng.normal(size=n)
+    record = {"error": np.abs(differences).max(), "error_sd": differences.std(ddof=1), "noise_sd": noise}
+    return learned_normaliser([{"stage": "normalised", **record}])
+
+
+def auxiliary(seed: int, kind: str) -> Check:
+    """Move 2000 auxiliary draws that have arrived (an AR(1) chain in equilibrium), or are still on their way."""
+    rng = np.random.default_rng([seed, 11])
+    n, memory = 2000, 0.5
+    before = rng.normal(size=n) - {"right": 0.0, "on their way": 0.5, "hardly moved": 3.0}[kind]
+    after = memory * before + np.sqrt(1 - memory**2) * rng.normal(size=n)
+    change = after - before
+    health = {"drift": change.mean(), "drift_error": change.std() / np.sqrt(n), "trusted": 1.0, "acceptance": 0.6}
+    return inner_mixing({f"inner_{name}": float(value) for name, value in health.items()})
+
+
+def failures(seed: int, kind: str) -> Check:
+    """Predict 1000 failures with the right probabilities, or with others."""
+    rng = np.random.default_rng([seed, 12])
+    logit = 1.5 * rng.normal(size=1000) + 0.5
+    valid = rng.random(1000) < 1 / (1 + np.exp(-logit))
+    claimed = {"right": logit, "too sure": 2 * logit, "odds off by a factor 3": logit + np.log(3)}[kind]
+    error, noise = group_calibration(1 / (1 + np.exp(-claimed)), valid)
+    record = {"rate": valid.mean(), "calibration_error": error, "calibration_noise": noise}
+    return validity_calibration([{"stage": "validity", **record}])
+
+
 def calibrated(check: Callable) -> Callable[[int, str], Check]:
     """Return the calibration check as a function of seed and kind."""
     return lambda seed, kind: check(calibration(seed, kind))
@@ -202,18 +238,21 @@ CASES: dict[str, tuple[Callable[[int, str], Check], tuple[str, ...], tuple[str, 
     "short_run": (drifted, ("right",), ("chains drift", "chains stuck")),
     "grid": (on_grid, ("right",), ("a mode lost", "a mode too heavy", "too narrow", "too wide")),
     "members": (ensemble, ("right",), ("members disagree",)),
+    "learned_normaliser": (normalised, ("right",), ("too little training", "wrong")),
+    "inner_mixing": (auxiliary, ("right",), ("on their way", "hardly moved")),
+    "validity": (failures, ("right",), ("too sure", "odds off by a factor 3")),
 }
 
 
-def tally(name: str, seeds: int) -> list[tuple[str, str, dict[str, int], float]]:
+def tally(name: str, seeds: range) -> list[tuple[str, str, dict[str, int], float]]:
     """Return (kind, what it is, verdicts, seconds per check) of every model of one check."""
     make, right, wrong = CASES[name]
     rows = []
     for kind in (*right, *wrong):
         start = time.perf_counter()
-        verdicts = [make(seed, kind).verdict for seed in range(seeds)]
+        verdicts = [make(seed, kind).verdict for seed in seeds]
         counts = {word: verdicts.count(word) for word in ("good", "doubtful", "bad")}
-        rows.append((kind, "right" if kind in right else "wrong", counts, (time.perf_counter() - start) / seeds))
+        rows.append((kind, "right" if kind in right else "wrong", counts, (time.perf_counter() - start) / len(seeds)))
     return rows
 
 
@@ -226,12 +265,13 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="the first seed, to do many in pieces")
     parser.add_argument("--only", nargs="*", choices=list(CASES))
     arguments = parser.parse_args()
     print("| check | model | is | good | doubtful | bad | told apart | seconds each |")
     print("|---|---|---|---|---|---|---|---|")
     for name in arguments.only or CASES:
-        for kind, truth, counts, seconds in tally(name, arguments.seeds):
+        for kind, truth, counts, seconds in tally(name, range(arguments.first, arguments.first + arguments.seeds)):
             told = told_apart(truth, counts)
             cells = [name, kind, truth, *map(str, counts.values()), f"{told}/{arguments.seeds}", f"{seconds:.2f}"]
             print("| " + " | ".join(cells) + " |", flush=True)

@@ -16,6 +16,7 @@ FLOORS = {
     "progress": 0,
     "space": 1,
     "store": 1,
+    "pyloric": 1,  # a simulator that ships with the package
     "simulate": 2,
     "models": 2,
     "samplers": 2,
@@ -37,6 +38,7 @@ DOORS = {
     "blackjax": {"samplers"},
     "optax": {"train", "diagnose"},
     "flowjax": {"models"},
+    "paramax": {"models"},
     "arviz_base": {"posterior", "diagnose"},
     "arviz_stats": {"posterior", "diagnose"},
     "arviz": set(),
@@ -47,6 +49,7 @@ DOORS = {
     "markupsafe": {"report"},
     "sqlite3": {"store"},
     "numpyro": {"space", "bench"},
+    "numba": {"pyloric"},
     "distributed": {"simulate"},
     "dask": {"simulate"},
     "cloudpickle": {"simulate"},
@@ -73,15 +76,19 @@ LAZY = {
     "cloudpickle",
     "pyarrow",
     "flowjax",
+    "paramax",
     "sbibm",
     "torch",
     "sbi",
+    "numba",
 }
 
 # Rooms whose code runs in simulator workers, where jax is slow to import and may deadlock after a fork.
-WITHOUT_JAX = {"simulate", "errors", "progress"}
+WITHOUT_JAX = {"simulate", "pyloric", "errors", "progress"}
 # The exception runs in the driver, and imports jax only when a JAX simulator is called.
 IN_THE_DRIVER = {Path("simulate/on_device.py")}
+# Engines in JAX and in Numba: these files, and nobody who imports them when a module loads.
+ENGINES = {Path("pyloric/in_jax.py"): {"jax"}, Path("pyloric/compiled.py"): {"numba"}}
 
 
 def room_of(file: Path, source: Path) -> str:
@@ -125,11 +132,15 @@ def violations(source: Path) -> list[str]:
         for line, name, at_top in imports_of(file, source):
             top, *rest = name.split(".")
             if top == "unle":
+                if at_top and rest and Path(*rest).with_suffix(".py") in ENGINES:
+                    found.append(f"{where}:{line}: {name} is an engine; import it inside the function.")
                 found += _floor(f"{where}:{line}", room, rest[0] if rest else "__init__")
                 continue
             if top in DOORS and room not in DOORS[top]:
                 doors = " or ".join(sorted(DOORS[top])) or "nothing at all"
                 found.append(f"{where}:{line}: `{room}` imports {top}; only {doors} may.")
+            if top in ENGINES.get(where, ()):
+                continue
             if top in LAZY and at_top:
                 found.append(f"{where}:{line}: {top} is imported when the module loads; move it into the function.")
             if top in {"jax", "jaxlib", "equinox"} and room in WITHOUT_JAX and (at_top or where not in IN_THE_DRIVER):
@@ -175,6 +186,7 @@ def test_the_walk_sees_the_package():
         ("store/a.py", "def f():\n    import pickle", "only nothing at all may"),
         ("train/a.py", "from jax._src import core", "private to another library"),
         ("utils/a.py", "", "has no floor"),
+        ("bench/a.py", "from unle.pyloric.in_jax import run", "import it inside the function"),
     ],
 )
 def test_a_planted_violation_is_caught(tmp_path, file, text, complaint):

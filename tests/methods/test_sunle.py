@@ -5,26 +5,26 @@ import pytest
 
 from unle.errors import InputError
 from unle.methods import SUNLE
-from unle.methods.normalising import ByExchange, Divi
+from unle.methods.normalising import ByExchange, Divi, Tilted
 from unle.models import NoEnergy
 from unle.posterior import Exchange, TemperedSmc
 from unle.samplers import Sweep
 from unle.simulate import batched
 from unle.space import Prior
-from unle.train import GaussianTraining, LogNormaliserTraining, PairedChains, TiltedTraining
+from unle.train import DataParticles, GaussianTraining, LogNormaliserTraining, PairedChains, TiltedTraining
 
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])
 NOISE = 0.05
 STRATEGY = TemperedSmc(islands=2, particles=600, sweep=Sweep(walks=6, langevin=0), settle=1)
 
 
-def tiny(simulator, **parts):
+def tiny(simulator, particles=None, **parts):
     return SUNLE(
         PRIOR,
         simulator,
         base=GaussianTraining(width=8, depth=1, iterations=100, batch=64, chunk=50),
         training=TiltedTraining(
-            PairedChains(moves=2),
+            particles or DataParticles(n=256, pool=2048, validation=2048),
             width=16,
             depth=2,
             iterations=400,
@@ -96,17 +96,21 @@ def test_the_seed_fixes_the_run(narrow):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "normalising",
+    ("normalising", "particles"),
     [
-        Divi(LogNormaliserTraining(particles=128, width=16, depth=1, iterations=200)),
-        ByExchange(Exchange(chains=100, warm_up=10, particles=200, sweep=Sweep(walks=6, langevin=0))),
+        (Tilted(), None),
+        (Divi(LogNormaliserTraining(particles=128, width=16, depth=1, iterations=200)), PairedChains(moves=2)),
+        (
+            ByExchange(Exchange(chains=100, warm_up=10, particles=200, sweep=Sweep(walks=6, langevin=0))),
+            PairedChains(moves=2),
+        ),
     ],
-    ids=["divi", "exchange"],
+    ids=["tilted", "divi", "exchange"],
 )
-def test_two_peaks_need_an_energy_and_their_modes_get_their_weights(normalising):
+def test_two_peaks_need_an_energy_and_their_modes_get_their_weights(normalising, particles):
     """Exact: modes at -2 and 2 / (1 + 0.09), of equal weight."""
     notes = []
-    run = tiny(two_peaks, normalising=normalising).run(
+    run = tiny(two_peaks, particles, normalising=normalising).run(
         [0.0], budget=600, rounds=2, seed=1, on_metrics=lambda **record: notes.append(record)
     )
     fitted = next(record for record in notes if record["stage"] == "fitted")

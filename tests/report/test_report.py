@@ -9,11 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from unle.cli import app
+from unle.diagnose import Findings, run_checks
+from unle.diagnose.battery import LATER
 from unle.diagnose.export import export_draws
 from unle.diagnose.summary import bayes_factor, hdi, summarise
 from unle.errors import InputError, StoreError
 from unle.posterior import Draws
 from unle.report import write_report
+from unle.report.contents import headline
 from unle.report.words import command, prior_rows
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -47,6 +50,17 @@ class Outline(HTMLParser):
 def page(story):
     path = write_report(story.run, story.posterior, story.draws, story.findings)
     return path.read_text(encoding="utf-8")
+
+
+def test_quick_checks_say_that_they_are_not_all(story, tmp_path):
+    quick = run_checks(story.evidence, quick=True)
+    assert {check.name for check in quick.checks} == {"cloud", "training", "sampler"}
+    assert not quick.complete
+    assert "sbc" in {one.name for one in quick.skipped if one.reason == LATER}
+    quick.save(tmp_path / "checks")
+    assert not Findings.load(tmp_path / "checks").complete
+    assert "Only the quick checks were made" in headline(quick)
+    assert "Only the quick checks" not in headline(story.findings)
 
 
 def test_the_page_is_whole_and_small(page):

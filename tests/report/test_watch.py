@@ -44,6 +44,22 @@ def test_every_stage_is_recognised(run):
     assert look(run).stage == "finished"
 
 
+def test_rounds_are_counted(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", {"budget": 101, "rounds": 2, "x_o": [[0.0]]})
+    simulate(run, 0, 51)
+    now = look(run)
+    assert (now.stage, now.wanted) == ("fitting", 51)
+    assert "fitting, round 1 of 2" in describe(now, now)
+    run.append_metrics(stage="round", number=0, distance=0.5)
+    with run.simulations() as store:
+        store.append(ids=range(50), theta=np.zeros((50, 1)), x=np.zeros((50, 1)), reasons=[""] * 50, round=1)
+    now = look(run)
+    assert (now.stage, now.round, now.wanted) == ("training", 1, 50)
+    assert "round 1 was 0.5 sd from x_o" in describe(now, now)
+    run.likelihood(1).with_suffix(".json").write_text("{}")
+    assert look(run).stage == "sampling"
+
+
 def test_a_finished_run_ends_the_command(run):
     simulate(run, 0, 100)
     run.draws.touch()

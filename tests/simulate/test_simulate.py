@@ -1,3 +1,4 @@
+import pickle
 import subprocess
 import sys
 
@@ -6,7 +7,7 @@ import pytest
 
 from unle.errors import InputError, StoreError
 from unle.simulate import Simulations, batched, simulate, simulate_at
-from unle.simulate.rows import generator
+from unle.simulate.seeding import generator, generators
 from unle.store import SimulationStore
 
 
@@ -364,3 +365,15 @@ def test_rounds_are_joined():
         Simulations.joined([one, Simulations.from_arrays(np.zeros((2, 3)), np.zeros((2, 2)))])
     with pytest.raises(InputError, match="equal dimensions"):
         Simulations.joined([])
+
+
+@pytest.mark.parametrize("seed", [0, 2**32 + 1, 2**200 + 7])
+def test_generators_made_together_are_those_of_numpy(seed):
+    ids = np.array([0, 1, 2, 3, 5, 2**31, 2**32 - 1, 2**32, 2**40 + 3, 2**62])
+    for round in (0, 3, 2**33):
+        for i, rng in zip(ids.tolist(), generators(seed, round, ids), strict=True):
+            wanted = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(round, i)))
+            assert rng.bit_generator.state == wanted.bit_generator.state
+            children, their = rng.spawn(2), wanted.spawn(2)
+            assert children[1].bit_generator.state == their[1].bit_generator.state
+            assert pickle.loads(pickle.dumps(rng)).random() == wanted.random()

@@ -52,8 +52,9 @@ def test_a_million_simulations_through_dask(survival):
 
 
 @pytest.mark.slow
-def test_kills_while_training_and_sampling(survival):
-    assert survival.stages()
+@pytest.mark.parametrize("method", ["aunle", "sunle"])
+def test_kills_while_training_and_sampling(survival, method):
+    assert survival.stages([method])
 
 
 @pytest.mark.slow

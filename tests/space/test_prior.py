@@ -336,6 +336,8 @@ REFUSED = {
     "expected sd > 0": lambda: Prior.normal([0, 0], [1, 0]),
     r"got shapes low \(2,\) and high \(3,\)": lambda: Prior.uniform([0, 0], [1, 1, 1]),
     "expected 2 names, one per parameter; got 1: a": lambda: Prior.uniform([0, 0], [1, 1], names=["a"]),
+    'expected names without "/"': lambda: Prior.uniform([0, 0], [1, 1], names=["a/b", "c"]),
+    'other than "chain" and "draw"; got draw': lambda: Prior.uniform([0, 0], [1, 1], names=["a", "draw"]),
     "expected distinct names; got a more than once": lambda: Prior.uniform([0, 0], [1, 1], names=["a", "a"]),
     "expected names that are non-empty": lambda: Prior.uniform([0, 0], [1, 1], names=["a", ""]),
     "expected at least one distribution": lambda: Prior([]),

@@ -1,4 +1,5 @@
 import sqlite3
+import sys
 
 import numpy as np
 import pytest
@@ -55,6 +56,40 @@ def test_invalid_rows_are_kept_with_their_reason(path):
     assert np.isnan(rows.x[1:3]).all()
     assert rows.x[3, 1] == 1.0
     assert rows.reasons[1] == "ValueError: no"
+
+
+def test_rows_of_every_kind_come_back_whatever_their_neighbours(path, monkeypatch):
+    monkeypatch.setattr(sys.modules["unle.store.reading"], "AT_ONCE", 7)
+    rng = np.random.default_rng(0)
+    ids = np.sort(rng.choice(1000, size=60, replace=False))
+    ids[-1] = 2**62  # a gap that nobody may walk through step by step
+    kinds = rng.integers(0, 4, size=60)
+    x = [(None, np.full(2, 1.0 * i), np.full(2, i + 0.5), np.full(5, 2.0 * i))[kinds[i]] for i in range(60)]
+    reasons = ["" if kind in (1, 2) else f"bad {i}" for i, kind in enumerate(kinds)]
+    theta = rng.normal(size=(60, 3))
+    with SimulationStore(path) as store:
+        store.append(ids=ids, theta=theta, x=x, reasons=reasons, seconds=np.arange(60.0))
+        rows = store.read(0)
+        streamed = np.concatenate([t for t, _ in store.batches(4)])
+    np.testing.assert_array_equal(rows.id, ids)
+    np.testing.assert_array_equal(rows.theta, theta)
+    np.testing.assert_array_equal(rows.seconds, np.arange(60.0))
+    assert rows.reasons == tuple(reasons)
+    for i, vector in enumerate(x):
+        np.testing.assert_array_equal(rows.x[i], vector if kinds[i] in (1, 2) else np.full(2, np.nan))
+    np.testing.assert_array_equal(streamed, theta[rows.valid])
+
+
+def test_two_rows_that_swapped_their_numbers_are_noticed(path):
+    with SimulationStore(path) as store:
+        fill(store, n=20)
+    connection = sqlite3.connect(path)
+    blobs = dict(connection.execute("SELECT id, data FROM simulations WHERE id IN (3, 4)"))
+    connection.executemany("UPDATE simulations SET data = ? WHERE id = ?", [(blobs[3], 4), (blobs[4], 3)])
+    connection.commit()
+    connection.close()
+    with SimulationStore(path) as store, pytest.raises(StoreError, match="check sum"):
+        store.read()
 
 
 def test_a_simulation_is_stored_once_and_a_refused_batch_leaves_nothing(path):

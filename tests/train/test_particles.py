@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from unle.models import AbstractEnergy, ConditionalGaussian, Flex, Mlp, TiltedModel
 from unle.space import Prior, fit_theta_space
-from unle.train import BaseParticles, Batch, JointSpace, PersistentChains, Splits, WarmSmc, validate
+from unle.train import BaseParticles, Batch, DataParticles, JointSpace, PersistentChains, Splits, WarmSmc, validate
 from unle.train.tilted import _gap
 
 A, B, C = 0.5, 0.4, 1.5
@@ -27,6 +27,7 @@ Z = 4.5  # Student's t with 15 degrees of freedom: false alarms 4e-4 per compari
 # name -> particles; a new kind is one more line
 PARTICLES = {
     "of the base": BaseParticles(n=400, pool=4000),
+    "at the data's parameters": DataParticles(n=400, pool=4000),
     "persistent chains": PersistentChains(n=400, moves=3),
     "warm SMC": WarmSmc(n=400, moves=2),
 }
@@ -87,7 +88,8 @@ def follow(particles, joint, base, keys):
 
         flat, between = Known(jnp.array([0.0, 0.0, 1.0])), Known(jnp.array([0.2, 0.3, 1.2]))
         # Renewed with another energy than the one to be followed, as at the beginning of a chunk.
-        state = particles.renew(joint, particles.init(key_init, joint, base, NO_BATCH.t), TiltedModel(base, between))
+        t = jr.normal(jr.fold_in(key_init, 1), (4000, 1))  # the prior, as data that come from it
+        state = particles.renew(joint, particles.init(key_init, joint, base, t), TiltedModel(base, between))
         shapes = jax.eval_shape(step, (state, flat, None), key_steps)[0][2]
         cloud = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         (state, _, cloud), _ = jax.lax.scan(step, (state, flat, cloud), jr.split(key_steps, 40))

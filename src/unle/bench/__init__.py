@@ -9,6 +9,7 @@ from unle.bench.tasks import (
     gaussian_linear_uniform,
     gaussian_mixture,
     lotka_volterra,
+    pyloric,
     sir,
     slcp,
     slcp_distractors,
@@ -31,7 +32,7 @@ TASKS: dict[str, Task] = {
         slcp_distractors,
         bimodal,
     )
-}
+} | pyloric.TASKS
 
 __all__ = ["TASKS", "Task", "task"]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from unle.bench.task import Task
 from unle.posterior import Posterior
-from unle.simulate import batched, jax_simulator, simulate_at
+from unle.simulate import batched, simulate_at
 
 SIMULATION_SEED = 1000  # added to the seed of a run for its simulations; prior draws and fits have the seed itself
 
@@ -121,7 +121,7 @@ class Sequential(AbstractContestant):
         """Run the rounds for each observation."""
         outcome = Outcome()
         # On an accelerator the simulator runs there; elsewhere in this process, batched, since processes are busy.
-        simulator = jax_simulator(task.on_device) if jax.default_backend() != "cpu" else batched_task(task)
+        simulator = task.simulator_here if jax.default_backend() != "cpu" else batched_task(task)
         for number, x_o in observations.items():
             method = self.build(task, simulator)
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from unle.bench import official
 from unle.errors import InputError
+from unle.simulate.on_device import OnDevice, jax_simulator
 from unle.space import Prior
 
 Simulator = Callable[[np.ndarray, np.random.Generator], np.ndarray]
@@ -36,11 +37,12 @@ class Task:
         names_x: one name per coordinate of x.
         simulator: maps one theta (d,) and a generator to one x (dim_x,); importable, for worker processes.
         simulate_rows: the same law for many rows at once, (n, d) and a generator to (n, dim_x).
-        log_likelihood_rows: log p(x | theta), for rows of theta (n, d) and one x, as (n,).
-        draw_posterior: n exact draws of p(theta | x_o), from x_o, n and a generator, as (n, d).
-        on_device: the same law as a JAX function of a key and one theta; `unle.jax_simulator(task.on_device)` runs it
-            vectorised on an accelerator.
-        own: observations to use instead of simulated ones, {i: (theta, x)}; for tasks that fix their own.
+        log_likelihood_rows: log p(x | theta), for rows of theta (n, d) and one x, as (n,); None if nobody knows it.
+        draw_posterior: n exact draws of p(theta | x_o), from x_o, n and a generator, as (n, d); None likewise.
+        own: observations to use instead of simulated ones, {i: (theta, x)}; for tasks that fix their own. Theta is None
+            for an observation of the world.
+        observations: how many there are.
+        on_device: the same law as a JAX function of a key and one theta, for accelerators; None if there is none.
     """
 
     name: str
@@ -49,10 +51,11 @@ class Task:
     names_x: tuple[str, ...]
     simulator: Simulator
     simulate_rows: Simulator
-    log_likelihood_rows: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    draw_posterior: Callable[[np.ndarray, int, np.random.Generator], np.ndarray]
-    on_device: Callable[[Any, Any], Any]
-    own: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)
+    log_likelihood_rows: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    draw_posterior: Callable[[np.ndarray, int, np.random.Generator], np.ndarray] | None = None
+    own: dict[int, tuple[tuple[float, ...] | None, tuple[float, ...]]] = field(default_factory=dict)
+    observations: int = official.N_OBSERVATIONS
+    on_device: Callable[[Any, Any], Any] | None = None
 
     @property
     def dim_theta(self) -> int:
@@ -66,8 +69,17 @@ class Task:
 
     @property
     def observation_source(self) -> str:
-        """Where observations come from: "official" (the benchmark's files) or "own" (fixed seeds)."""
+        """Where observations come from: "official" (the benchmark's files), "own" (fixed seeds) or "recorded"."""
+        if any(theta is None for theta, _ in self.own.values()):
+            return "recorded"
         return "own" if official.official_folder(self.name) is None else "official"
+
+    @property
+    def simulator_here(self) -> Simulator | OnDevice:
+        """The simulator for this process: in JAX if it is written in it and an accelerator is present."""
+        if self.on_device is None or jax.default_backend() == "cpu":
+            return self.simulator
+        return self.on_device if isinstance(self.on_device, OnDevice) else jax_simulator(self.on_device)
 
     def simulate(self, theta: ArrayLike, seed: int) -> Float[np.ndarray, "n dim_x"]:
         """Simulate one x for every row of theta (n, d); deterministic given the seed."""
@@ -81,16 +93,20 @@ class Task:
         rows = np.asarray(theta, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.dim_theta:
             raise InputError(f"expected theta of shape (n, {self.dim_theta}); got {rows.shape}; try theta[None].")
+        if self.log_likelihood_rows is None:
+            raise InputError(self._unknown("likelihood"))
         return self.log_likelihood_rows(rows, self._checked(x))
 
     def observation(self, i: int) -> Float[np.ndarray, " dim_x"]:
-        """Return the i-th of ten observations, i = 1 ... 10 (see `observation_source`)."""
+        """Return the i-th observation, counted from 1; most tasks have ten (see `observation_source`)."""
         folder = self._folder(i)
         return self._own(i)[1] if folder is None else official.official_observation(folder, i, self.name)
 
     def true_parameters(self, i: int) -> Float[np.ndarray, " dim"]:
         """Return the parameters that generated the i-th observation."""
         folder = self._folder(i)
+        if i in self.own and self.own[i][0] is None:
+            raise InputError(f"observation {i} of {self.name} was recorded, not simulated; its parameters are unknown.")
         return self._own(i)[0] if folder is None else official.official_parameters(folder, i)
 
     def official_reference(self, i: int) -> Float[np.ndarray, "n dim"] | None:
@@ -109,8 +125,16 @@ class Task:
         """
         if n < 1:
             raise InputError(f"expected a positive number of draws; got {n}; try 10_000.")
+        if self.draw_posterior is None:
+            raise InputError(self._unknown("posterior"))
         draws = self.draw_posterior(self._checked(x_o), n, np.random.default_rng(seed))
         return draws.astype(np.float32)
+
+    def _unknown(self, what: str) -> str:
+        return (
+            f"the exact {what} of {self.name} is not known: its likelihood has no formula; "
+            "try the checks that need none, such as `unle check`."
+        )
 
     def _checked(self, x: ArrayLike) -> Float[np.ndarray, " dim_x"]:
         vector = np.asarray(x, dtype=np.float64)
@@ -121,13 +145,15 @@ class Task:
         return vector
 
     def _folder(self, i: int):
-        if not 1 <= i <= official.N_OBSERVATIONS:
-            raise InputError(f"expected an observation number from 1 to {official.N_OBSERVATIONS}; got {i}.")
+        if not 1 <= i <= self.observations:
+            numbers = "1" if self.observations == 1 else f"from 1 to {self.observations}"
+            raise InputError(f"expected an observation number {numbers}; got {i}.")
         return official.official_folder(self.name)
 
     def _own(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         if i in self.own:
             theta, x = self.own[i]
+            theta = np.full(self.dim_theta, np.nan) if theta is None else theta
             return np.asarray(theta, dtype=np.float32), np.asarray(x, dtype=np.float32)
         # In double precision the prior would draw other bits.
         with jax.enable_x64(False):  # noqa: FBT003  # the argument has no public name

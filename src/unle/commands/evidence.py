@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unle.bench import TASKS
+from unle.commands.baselines import SEQUENTIAL
 from unle.commands.inference import load_posterior
 from unle.commands.model import Model, load_model
 from unle.commands.whereabouts import recall
@@ -43,7 +44,7 @@ def gather(
         seconds,
         simulations,
         chosen,
-        amortised=run.settings.get("method") != "sunle",
+        amortised=run.settings.get("method") not in SEQUENTIAL,
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.commands import whereabouts
+from unle.commands.baselines import BASELINES, SEQUENTIAL, build_baseline, check_options
 from unle.commands.console import Stages, say
 from unle.commands.model import Model
 from unle.commands.observation import fit_to
@@ -15,7 +16,7 @@ from unle.commands.sequential import fit_in_rounds
 from unle.commands.where import Where
 from unle.diagnose.c2st import c2st_fast
 from unle.errors import InputError, StoreError
-from unle.methods import AUNLE, SUNLE, ByExchange, Divi, Online, Tilted
+from unle.methods import AUNLE, NLE, SMNLE, SUNLE, AbstractSequential, ByExchange, Divi, Online, Tilted
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
 from unle.simulate import Simulations, simulate
@@ -23,7 +24,7 @@ from unle.store import RunDirectory, SimulationStore
 from unle.store.json_files import plain
 from unle.train import GaussianTraining, TiltedTraining
 
-METHODS = ("aunle", "sunle")
+METHODS = ("aunle", "sunle", *BASELINES)
 POSTERIORS = {"tilted": Tilted(), "divi": Divi(), "online": Online(), "exchange": ByExchange()}
 HERE = Where()
 ONLY_DRAWS = {"x_o", "draws"}  # settings that the fit does not depend on
@@ -46,7 +47,9 @@ class Request:
         imported: check sum of the simulations that were made elsewhere and are used instead; None to simulate.
         simulations: these simulations; not needed when the run's directory has them.
         rounds: of a sequential method; None for others.
-        posterior: how a sequential method deals with its normaliser; None for others.
+        posterior: how sunle or smnle deals with its normaliser; None for others.
+        flow: `maf` or `spline`, of nle and snle; None for others.
+        sliced: whether smnle matches slices of scores.
     """
 
     model: Model
@@ -62,10 +65,14 @@ class Request:
     simulations: Simulations | None = None
     rounds: int | None = None
     posterior: str | None = None
+    flow: str | None = None
+    sliced: bool | None = None
 
     def settings(self) -> dict[str, Any]:
         """Return everything that decides the result, for `run.json`."""
+        own = {"flow": self.flow, "sliced": self.sliced}  # only where given: older directories lack them
         return {
+            **{name: value for name, value in own.items() if value is not None},
             "method": self.method,
             "model": self.model.name,
             "model_sha256": self.model.checksum,
@@ -82,8 +89,10 @@ class Request:
             "x_o": self.x_o,
         }
 
-    def build(self) -> AUNLE | SUNLE:
+    def build(self) -> AUNLE | NLE | SMNLE | AbstractSequential:
         """Return the method with its settings."""
+        if self.method in BASELINES:
+            return build_baseline(self)
         parts: dict[str, Any] = {} if self.members is None else {"members": self.members}
         if self.iterations is not None:
             parts["base"] = GaussianTraining(iterations=self.iterations)
@@ -109,12 +118,15 @@ def open_run(path: Path, request: Request) -> RunDirectory:
     """
     if request.method not in METHODS:
         raise InputError(f"expected a method among {', '.join(METHODS)}; got {request.method!r}.")
+    check_options(request)
     if request.posterior not in (None, *POSTERIORS):
         raise InputError(f"expected --posterior to be {', '.join(POSTERIORS)}; got {request.posterior!r}.")
-    if request.method == "sunle" and request.x_o is None:
+    if request.method in SEQUENTIAL and request.x_o is None:
         raise InputError("expected an observation: a sequential method simulates around it; try --observation FILE.")
-    if request.method == "sunle" and request.imported is not None:
-        raise InputError("expected --method aunle with --simulations: a sequential method chooses its own parameters.")
+    if request.method in SEQUENTIAL and request.imported is not None:
+        raise InputError(
+            "expected --method aunle, nle or smnle with --simulations: a sequential method chooses its own parameters."
+        )
     if request.model.task is not None and request.x_o is not None:
         fit_to(request.x_o, request.model.task.dim_x)
     request.build()
@@ -172,7 +184,7 @@ def _infer(request: Request, run: RunDirectory, stages: Stages, where: Where) ->
 def _fit(request: Request, run: RunDirectory, stages: Stages, where: Where) -> Posterior:
     """Simulate and fit."""
     method = request.build()
-    if isinstance(method, SUNLE):
+    if isinstance(method, AbstractSequential):
         return fit_in_rounds(method, request, run, stages, where)
     with stages.stage("simulate"), run.simulations() as store:
         simulations = simulate_into(store, request, where)

@@ -36,7 +36,7 @@ class Model:
         name: of the task, or of the file.
         prior: of theta.
         simulator: of x given theta.
-        x_o: the observation that the file defines, or None.
+        x_o: the observation that the file defines, or the only one of the task, or None.
         task: the built-in task, or None.
         checksum: SHA-256 of the file; None for a task. Part of a run's settings: simulations of two versions of a
             simulator must not meet in one table.
@@ -60,7 +60,8 @@ def load_model(text: str) -> Model:
     """
     if text in TASKS:
         task = TASKS[text]
-        return Model(task.name, task.prior, task.simulator, task=task)
+        x_o = task.observation(1) if task.observations == 1 else None
+        return Model(task.name, task.prior, task.simulator_here, x_o, task=task)
     path = Path(text)
     if path.is_file():
         return _from_file(path)

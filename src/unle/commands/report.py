@@ -37,28 +37,35 @@ def report(
 
 
 def report_after(run: Any, model: Any) -> None:
-    """Check a run that has just ended and write its report; a failure is a sentence and never costs the run."""
+    """Make the quick checks of a run that has just ended, and its report; a failure is a sentence, no more."""
     from unle.commands.evidence import gather
     from unle.report import write_report
 
     try:
         evidence = gather(run, model=model)
-        findings = _findings(run, evidence, fresh=False)
+        findings = _findings(run, evidence, fresh=False, quick=True)
         path = write_report(run, evidence.posterior, evidence.draws, findings)
         say(f"report: {path} (verdict: {findings.verdict})")
+        if not findings.complete:
+            say(f"these were the quick checks; calibration and the others: unle check {run.path}")
     except Exception as error:  # noqa: BLE001
         say(f"warning: the report could not be made ({type(error).__name__}: {' '.join(str(error).split())[:200]}).")
 
 
-def _findings(run: Any, evidence: Any, *, fresh: bool) -> Any:
-    """Return the findings of the directory if they are newer than its draws and its fit, else make them."""
+def _findings(run: Any, evidence: Any, *, fresh: bool, quick: bool = False) -> Any:
+    """Return the findings of the directory if they are newer than its draws and its fit, else make them.
+
+    Findings of the quick checks alone are enough only where no more is asked for.
+    """
     from unle.diagnose import Findings, run_checks
 
     kept = run.path / "checks.json"
     sources = [path for path in (run.draws, *run.path.glob("rounds/*/likelihood.json")) if path.exists()]
     current = kept.exists() and all(kept.stat().st_mtime >= path.stat().st_mtime for path in sources)
     if current and not fresh:
-        return Findings.load(run.path / "checks")
-    findings = run_checks(evidence)
+        kept_findings = Findings.load(run.path / "checks")
+        if quick or kept_findings.complete:
+            return kept_findings
+    findings = run_checks(evidence, quick=quick)
     findings.save(run.path / "checks")
     return findings

@@ -21,6 +21,9 @@ def resume(
     workers: Workers = None,
     dask: Dask = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,  # noqa: FBT002
+    with_report: Annotated[  # noqa: FBT002
+        bool, typer.Option("--report/--no-report", help="Check the run at its end and write DIR/report.html.")
+    ] = True,
 ) -> None:
     """Go on with a run at the stage where it stopped: simulating, training or sampling.
 
@@ -46,7 +49,7 @@ def resume(
         _, drawn = inference.infer(request, kept, stages, where)
         if done := not stages.seconds:
             say(f"{directory} holds this run already, complete; nothing was repeated.")
-        else:
+        elif with_report:
             report_after(kept, loaded)
         report(directory, drawn, stages, None, as_json=as_json, done=done)
 
@@ -94,6 +97,8 @@ def _request(model: Any, settings: dict[str, Any]) -> Any:
             imported=settings["simulations_sha256"],
             rounds=settings["rounds"],
             posterior=settings["posterior"],
+            flow=settings.get("flow"),
+            sliced=settings.get("sliced"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the settings of this run are damaged, or of another version of unle ({error}).") from None

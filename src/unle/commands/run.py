@@ -18,13 +18,20 @@ def run(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A built-in task, or a Python file with `prior` and `simulator`.")
     ],
-    method: Annotated[str, typer.Option(help="How to infer: aunle, or sunle in rounds.")] = "aunle",
+    method: Annotated[
+        str, typer.Option(help="How to infer: aunle, or sunle in rounds; baselines nle, snle, smnle.")
+    ] = "aunle",
     budget: Annotated[int, typer.Option(min=1, help="Number of simulations.")] = 1000,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of sunle.  [default: 10]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of sunle and snle.  [default: 10]")] = None,
     posterior: Annotated[
         str | None,
-        typer.Option(help="How sunle treats its normaliser: divi, online or exchange.  [default: divi]"),
+        typer.Option(
+            help="What is done about Z(theta): tilted, divi, online or exchange (sunle), exchange or divi (smnle).  "
+            "[default: the first]"
+        ),
     ] = None,
+    flow: Annotated[str | None, typer.Option(help="Flow of nle and snle: maf or spline.  [default: maf]")] = None,
+    sliced: Annotated[bool | None, typer.Option("--sliced", help="Match slices of scores: smnle.")] = None,
     observation: Annotated[
         str | None,
         typer.Option(help="File with x_o (.csv, .txt, .npy, .json), or the number of a task's observation, 1 to 10."),
@@ -69,15 +76,28 @@ def run(
             x_o = None if loaded.x_o is None else as_rows(loaded.x_o, f"`x_o` in {model}")
         if check and (loaded.task is None or x_o is None):
             raise InputError("expected a built-in task and an observation with --check; try --observation 1.")
+        if check and loaded.task is not None and loaded.task.draw_posterior is None:
+            raise InputError(f"expected a task whose exact posterior is known with --check; that of {model} is not.")
         given = None if simulations is None else _load(simulations, loaded.prior.names)
         budget = budget if given is None else len(given)
         imported = None if given is None else given.digest()
-        if method != "sunle" and (rounds is not None or posterior is not None):
-            raise InputError("expected --rounds and --posterior with --method sunle only; aunle has one round.")
-        if method == "sunle":
-            rounds, posterior = rounds or 10, posterior or "tilted"
+        rounds, posterior = _defaults(method, rounds, posterior)
         request = inference.Request(
-            loaded, budget, x_o, draws, seed, method, members, iterations, timeout, imported, given, rounds, posterior
+            loaded,
+            budget,
+            x_o,
+            draws,
+            seed,
+            method,
+            members,
+            iterations,
+            timeout,
+            imported,
+            given,
+            rounds,
+            posterior,
+            flow,
+            sliced,
         )
         kept = inference.open_run(directory, request)
         stages = Stages()
@@ -89,6 +109,19 @@ def run(
         if with_report and not done:
             report_after(kept, loaded)
         report(directory, drawn, stages, score, as_json=as_json, done=done)
+
+
+def _defaults(method: str, rounds: int | None, posterior: str | None) -> tuple[int | None, str | None]:
+    """Fill in what the method takes, and refuse what it would ignore."""
+    from unle.commands.baselines import SEQUENTIAL
+    from unle.errors import InputError
+
+    if rounds is not None and method not in SEQUENTIAL:
+        raise InputError(f"expected --rounds with --method sunle or snle only; {method} has one round.")
+    if posterior is not None and method not in ("sunle", "smnle"):
+        raise InputError(f"expected --posterior with --method sunle or smnle only; {method} has a normaliser.")
+    default = {"sunle": "tilted", "smnle": "exchange"}.get(method)
+    return (rounds or 10) if method in SEQUENTIAL else None, posterior or default
 
 
 def _load(path: Path, names: Sequence[str]) -> Any:
@@ -139,7 +172,9 @@ def report(directory: Path, draws: Any, stages: Stages, score: float | None, *, 
     if stages.seconds:
         typer.echo(f"Time: {stages.line()}")
     if draws is not None:
-        amortised = run_method(directory) != "sunle"
+        from unle.commands.baselines import SEQUENTIAL
+
+        amortised = run_method(directory) not in SEQUENTIAL
         more = f"; another observation: unle sample {directory} --observation FILE" if amortised else "."
         typer.echo(f"Everything is in {directory}{more}")
 

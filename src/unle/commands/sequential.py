@@ -8,13 +8,15 @@ import numpy as np
 from unle.commands.console import Stages, say
 from unle.commands.where import Where
 from unle.errors import StoreError
-from unle.methods import SUNLE, Round, Rounds
+from unle.methods import AbstractSequential, Round, Rounds
 from unle.posterior import Posterior
 from unle.simulate import simulate_at
 from unle.store import RunDirectory
 
 
-def fit_in_rounds(method: SUNLE, request: Any, run: RunDirectory, stages: Stages, where: Where) -> Posterior:
+def fit_in_rounds(
+    method: AbstractSequential, request: Any, run: RunDirectory, stages: Stages, where: Where
+) -> Posterior:
     """Simulate and fit round after round, or take what the directory holds.
 
     Args:
@@ -48,6 +50,8 @@ def fit_in_rounds(method: SUNLE, request: Any, run: RunDirectory, stages: Stages
             if not is_last:
                 _keep(state, done, run)
             run.append_metrics(stage="round", **done._asdict())
+            if not simulations.valid.all():
+                say(simulations.summary())
             say(describe(done, len(state.sizes)))
     with stages.stage("fit"):
         return method.finish(state, on_metrics=run.append_metrics).posterior

@@ -97,7 +97,7 @@ def _dry_run(model: Any, budget: int, workers: int | None, timeout: float | None
         typer.echo(str(look))
     if look.first_traceback and not as_json:
         say(f"the first traceback:\n{look.first_traceback}")
-    if not look.valid:
+    if not look.dim_x:
         raise typer.Exit(1)
 
 

@@ -13,7 +13,7 @@ EXAMPLE = "Example:  unle tasks --json"
 def tasks(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,  # noqa: FBT002
 ) -> None:
-    """List the built-in tasks: problems whose exact posterior is known."""
+    """List the built-in tasks: problems whose exact posterior is known, and one from a living animal."""
     with plain_ending():
         from unle.bench import TASKS
 
@@ -38,7 +38,9 @@ def tasks(
         ]
         columns = ["name", "theta", "x", "prior", "x_o", "description"]
         show_table("Built-in tasks", columns, rows, numbers_from=len(columns))
-        typer.echo("theta, x: dimensions.  x_o: ten observations each, official (the benchmark's) or our own.")
+        typer.echo(
+            "theta, x: dimensions.  x_o: ten observations each, official (the benchmark's) or our own; or one recorded."
+        )
 
 
 def _describe(blocks: list[dict[str, Any]]) -> str:

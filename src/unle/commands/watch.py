@@ -18,18 +18,20 @@ class Glance:
 
     Attributes:
         at: seconds on a clock.
-        stage: simulating, training, sampling, checking or finished.
+        stage: simulating, fitting (a round), training, sampling or finished.
         round: the latest, from 0.
+        rounds: how many there will be.
         done: simulations of that round, of `wanted`.
         wanted: as the settings say; None if they do not.
         invalid: of the done ones.
-        loss: what training reported last, in words; empty if nothing yet.
+        loss: what training, or the last round, reported last, in words; empty if nothing yet.
         silent: seconds since a file of the run changed.
     """
 
     at: float
     stage: str
     round: int
+    rounds: int
     done: int
     wanted: int | None
     invalid: int
@@ -72,33 +74,36 @@ def look(run: Any) -> Glance:
     latest = counts[-1] if counts else None
     rounds = int(run.settings.get("rounds") or 1)
     budget = run.settings.get("budget")
-    wanted = None if budget is None else -(-int(budget) // rounds)
+    current = 0 if latest is None else latest.round
+    wanted = None if budget is None else int(budget) // rounds + (current < int(budget) % rounds)
     done = latest.done if latest else 0
     metrics = run.read_metrics()
     training = [record for record in metrics if record.get("stage") == "training"]
-    fitted = list((run.path / "rounds").glob("[0-9]*/likelihood.json"))
+    fitted = (run.path / "rounds" / f"{rounds - 1:02d}" / "likelihood.json").exists()
     has_x_o = run.settings.get("x_o") is not None
-    current = 0 if latest is None else latest.round
     if any(record.get("stage") == "seconds" for record in metrics) and (run.draws.exists() or not has_x_o):
         stage = "finished"
-    elif len(fitted) > current:
+    elif fitted:
         stage = "sampling"
     elif wanted is None or done < wanted:
         stage = "simulating"
     else:
-        stage = "training"
-    loss = ""
-    if training and stage != "simulating":
+        stage = "training" if current == rounds - 1 else "fitting"
+    loss, told = "", [record for record in metrics if record.get("stage") == "round"]
+    if training and stage in ("training", "sampling", "finished"):
         last = training[-1]
         loss = f"chunk {int(last['chunk']) + 1}, held-out gain {float(last['gain']):+.2f} nats"
+    elif told:
+        loss = f"round {int(told[-1]['number']) + 1} was {float(told[-1]['distance']):.2g} sd from x_o"
     newest = max((path.stat().st_mtime for path in run.path.rglob("*") if path.is_file()), default=time.time())
     silent = max(time.time() - newest, 0.0)
-    return Glance(time.monotonic(), stage, current, done, wanted, latest.invalid if latest else 0, loss, silent)
+    invalid = latest.invalid if latest else 0
+    return Glance(time.monotonic(), stage, current, rounds, done, wanted, invalid, loss, silent)
 
 
 def describe(now: Glance, first: Glance) -> str:
-    """Return one line; rates are over the time since the first look."""
-    parts = [f"{now.stage}, round {now.round + 1}"]
+    """Return one line; rates are over the time since the first look at this round."""
+    parts = [f"{now.stage}, round {now.round + 1} of {now.rounds}" if now.rounds > 1 else now.stage]
     total = f" of {now.wanted:,}" if now.wanted else ""
     parts.append(f"{now.done:,}{total} simulations ({now.invalid:,} failed)")
     passed, made = now.at - first.at, now.done - first.done
@@ -118,6 +123,7 @@ def _lines(run: Any, first: Glance, every: float) -> None:
     last = None
     while True:
         now = look(run)
+        first = now if now.round != first.round else first
         line = describe(now, first)
         if last is None or _changed(now, last):
             typer.echo(line)
@@ -137,6 +143,7 @@ def _live(run: Any, first: Glance, every: float) -> None:
     with Live(auto_refresh=False) as live:
         while True:
             now = look(run)
+            first = now if now.round != first.round else first
             live.update(_panel(run, now, first), refresh=True)
             if now.stage == "finished":
                 return

@@ -8,6 +8,8 @@ from unle.diagnose.coverage import coverage
 from unle.diagnose.discrepancy import Discrepancy, discrepancy, energy_score
 from unle.diagnose.evidence import Evidence
 from unle.diagnose.grid import density_grid, grid_agreement
+from unle.diagnose.inner_mixing import inner_mixing
+from unle.diagnose.learned_normaliser import learned_normaliser
 from unle.diagnose.local_c2st import local_c2st
 from unle.diagnose.members import member_agreement
 from unle.diagnose.predictive import predictive
@@ -17,6 +19,7 @@ from unle.diagnose.sbc import sbc
 from unle.diagnose.short_run import short_run
 from unle.diagnose.tarp import tarp
 from unle.diagnose.training_health import training_health
+from unle.diagnose.validity_calibration import validity_calibration
 from unle.diagnose.z_uniformity import ZUniformity, z_uniformity
 
 __all__ = [
@@ -38,6 +41,8 @@ __all__ = [
     "discrepancy",
     "energy_score",
     "grid_agreement",
+    "inner_mixing",
+    "learned_normaliser",
     "local_c2st",
     "member_agreement",
     "predictive",
@@ -47,5 +52,6 @@ __all__ = [
     "short_run",
     "tarp",
     "training_health",
+    "validity_calibration",
     "z_uniformity",
 ]

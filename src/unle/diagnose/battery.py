@@ -21,6 +21,10 @@ from unle.diagnose.coverage import coverage
 from unle.diagnose.evidence import Evidence
 from unle.diagnose.grid import TITLE as GRID
 from unle.diagnose.grid import density_grid, grid_agreement
+from unle.diagnose.inner_mixing import TITLE as INNER
+from unle.diagnose.inner_mixing import inner_mixing
+from unle.diagnose.learned_normaliser import TITLE as LEARNED
+from unle.diagnose.learned_normaliser import learned_normaliser
 from unle.diagnose.local_c2st import TITLE as LOCAL
 from unle.diagnose.local_c2st import local_c2st
 from unle.diagnose.members import TITLE as MEMBERS
@@ -40,11 +44,15 @@ from unle.diagnose.tarp import TITLE as TARP
 from unle.diagnose.tarp import tarp
 from unle.diagnose.training_health import TITLE as TRAINING
 from unle.diagnose.training_health import training_health
+from unle.diagnose.validity_calibration import TITLE as VALIDITY
+from unle.diagnose.validity_calibration import validity_calibration
 from unle.diagnose.z_uniformity import z_uniformity
 from unle.errors import InputError, StoreError
 from unle.models import Ensemble, TractableLikelihood
 from unle.progress import progress
 from unle.store.json_files import plain, read_json, write_json
+
+LATER = "left for unle check, which takes longer than a few seconds."
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,7 @@ class Entry:
     name: str
     title: str
     make: Callable[[Evidence], Check]
+    quick: bool = False  # seconds, and no simulations: made at the end of every run
 
 
 def _cloud(evidence: Evidence) -> Check:
@@ -100,9 +109,12 @@ def _local(evidence: Evidence) -> Check:
 
 # From cheap to dear.
 CHECKS: tuple[Entry, ...] = (
-    Entry("cloud", CLOUD, _cloud),
-    Entry("training", TRAINING, lambda evidence: training_health(evidence.metrics)),
-    Entry("sampler", SAMPLER, lambda evidence: sampler_health(evidence.at_x_o)),
+    Entry("cloud", CLOUD, _cloud, quick=True),
+    Entry("training", TRAINING, lambda evidence: training_health(evidence.metrics), quick=True),
+    Entry("sampler", SAMPLER, lambda evidence: sampler_health(evidence.at_x_o), quick=True),
+    Entry("learned_normaliser", LEARNED, lambda evidence: learned_normaliser(evidence.metrics), quick=True),
+    Entry("inner_mixing", INNER, lambda evidence: inner_mixing(evidence.at_x_o.info), quick=True),
+    Entry("validity", VALIDITY, lambda evidence: validity_calibration(evidence.metrics), quick=True),
     Entry("grid", GRID, _grid),
     Entry("members", MEMBERS, _members),
     Entry("normaliser", NORMALISER, _normaliser),
@@ -137,6 +149,11 @@ class Findings:
     def verdict(self) -> Verdict:
         """The worst verdict of all."""
         return worst([check.verdict for check in self.checks])
+
+    @property
+    def complete(self) -> bool:
+        """Whether every check that applies was made, not the quick ones only."""
+        return all(one.reason != LATER for one in self.skipped)
 
     def plain(self) -> dict[str, Any]:
         """Return everything but the arrays, as JSON has it."""
@@ -178,12 +195,13 @@ def _check(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Check:
     return Check(**rest, numbers=numbers, arrays=own, labels=tuple(record["labels"]))
 
 
-def run_checks(evidence: Evidence, only: Sequence[str] | None = None) -> Findings:
+def run_checks(evidence: Evidence, only: Sequence[str] | None = None, *, quick: bool = False) -> Findings:
     """Make every check that applies.
 
     Args:
         evidence: what to look at.
         only: names of the checks to make; all by default.
+        quick: leave those for later that simulate, or take more than a few seconds.
 
     Returns:
         The findings.  A check that fails for a reason of its own is skipped with that reason: the others still count.
@@ -198,6 +216,10 @@ def run_checks(evidence: Evidence, only: Sequence[str] | None = None) -> Finding
     start = time.perf_counter()
     with progress("Checking", total=len(chosen)) as bar:
         for entry in chosen:
+            if quick and not entry.quick:
+                skipped.append(Skipped(entry.name, entry.title, LATER))
+                bar.advance(1)
+                continue
             try:
                 found.append(entry.make(evidence))
             except NotApplicable as reason:

@@ -1,14 +1,22 @@
 """Methods: from simulations to a posterior, one file each."""
 
 from unle.methods.aunle import AUNLE
+from unle.methods.nle import NLE
 from unle.methods.normalising import AbstractNormalising, ByExchange, Divi, Online, Tilted
 from unle.methods.rounds import Round, Rounds
-from unle.methods.sunle import SUNLE, SequentialRun
+from unle.methods.sequential import AbstractSequential, SequentialRun
+from unle.methods.smnle import SMNLE
+from unle.methods.snle import SNLE
+from unle.methods.sunle import SUNLE
 
 __all__ = [
     "AUNLE",
+    "NLE",
+    "SMNLE",
+    "SNLE",
     "SUNLE",
     "AbstractNormalising",
+    "AbstractSequential",
     "ByExchange",
     "Divi",
     "Tilted",

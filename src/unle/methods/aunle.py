@@ -56,12 +56,12 @@ class AUNLE(eqx.Module):
     prior: Prior
     base: AbstractBaseTraining = GaussianTraining()
     training: TiltedTraining = TiltedTraining()
-    members: int = eqx.field(static=True, default=5)
+    members: int = eqx.field(static=True, default=3)
     strategy: AbstractStrategy = TemperedSmc()
 
     def __check_init__(self):
         if self.members < 1:
-            raise InputError(f"expected at least one ensemble member; got {self.members}; try members=5.")
+            raise InputError(f"expected at least one ensemble member; got {self.members}; try members=3.")
 
     def fit(
         self,

@@ -16,22 +16,29 @@ from unle.space import Prior
 FEWEST = 32  # simulations; fewer cannot be split into training and held-out rows that mean anything
 
 
-def valid_pairs(simulations: Any, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
+def as_simulations(simulations: Any) -> Simulations:
+    """Return the record, or make one of a pair (theta, x)."""
+    if isinstance(simulations, Simulations):
+        return simulations
+    try:
+        theta, x = simulations
+    except (TypeError, ValueError):
+        raise InputError(f"expected simulations, or a pair (theta, x); got {type(simulations).__name__}.") from None
+    return Simulations.from_arrays(theta, x)
+
+
+def valid_pairs(simulations: Any, prior: Prior, *, warn: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """Return valid rows of theta and x, or say what is wrong with them.
 
     Args:
         simulations: a record, or a pair (theta, x).
         prior: which theta must have been drawn from.
+        warn: about invalid rows; for methods that leave them out without a word to the model.
 
     Raises:
         InputError: nothing can be learned from them.
     """
-    if not isinstance(simulations, Simulations):
-        try:
-            theta, x = simulations
-        except (TypeError, ValueError):
-            raise InputError(f"expected simulations, or a pair (theta, x); got {type(simulations).__name__}.") from None
-        simulations = Simulations.from_arrays(theta, x)
+    simulations = as_simulations(simulations)
     theta, x = simulations.valid_theta, simulations.valid_x
     if simulations.theta.shape[1] != prior.dim:
         raise InputError(f"expected theta with {prior.dim} columns, as the prior; got {simulations.theta.shape[1]}.")
@@ -49,7 +56,7 @@ def valid_pairs(simulations: Any, prior: Prior) -> tuple[np.ndarray, np.ndarray]
             f"{theta[row]} in row {row}; try the prior that these simulations came from."
         )
     lost = len(simulations) - len(theta)
-    if lost:
+    if lost and warn:
         warnings.warn(
             f"{lost} of {len(simulations)} simulations are invalid and left out. The posterior is then the one "
             "given that a simulation is valid: biased where failures depend on theta.",

@@ -54,11 +54,15 @@ class Resolved(NamedTuple):
         likelihood: of the observation.
         strategy: that draws from its posterior.
         error: largest error of log Z over the members, in nats, or NaN where none was learned.
+        error_sd: largest standard deviation of the errors over the members, likewise.
+        noise_sd: how much of that the noise of the estimates it was compared with explains.
     """
 
     likelihood: AbstractLikelihood
     strategy: AbstractStrategy | AbstractDoublyIntractableStrategy
     error: float
+    error_sd: float = float("nan")
+    noise_sd: float = float("nan")
 
 
 class Fitted(NamedTuple):
@@ -174,7 +178,8 @@ def _divided(key, members, theta, training: LogNormaliserTraining, starts: Seque
         for key, member, start in zip(jr.split(key, len(members)), members, starts, strict=True)
     ]
     normalised = [Normalised(member, fit.log_normaliser) for member, fit in zip(members, fits, strict=True)]
-    return Resolved(mixture(normalised), TemperedSmc(), max(fit.error_max for fit in fits))
+    largest, worst = max(fit.error_max for fit in fits), max(fits, key=lambda fit: fit.error_sd)
+    return Resolved(mixture(normalised), TemperedSmc(), largest, worst.error_sd, worst.noise_sd)
 
 
 @eqx.filter_jit

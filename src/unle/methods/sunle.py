@@ -1,21 +1,20 @@
-r"""Sequential UNLE: a conditional energy-based likelihood, learned in rounds around one observation.
+r"""Sequential UNLE: an energy-based likelihood, learned in rounds around one observation.
 
 1. Simulate at parameters drawn from the prior, later from the posterior so far, tempered (`unle.methods.proposals`).
 2. Fit an ensemble of conditional Gaussians q0(x | theta) to the simulations near the posterior; they make proposals.
-3. After the last round, train energies on top of them by conditional maximum likelihood,
+3. After the last round, train energies on top of them by maximum likelihood,
 
-       mean_i log q(x_i | theta_i),   q(x | theta) = q0(x | theta) exp(-E(theta, x)) / Z(theta),
+       q(x | theta) = q0(x | theta) exp(-E(theta, x)) / Z(theta),
 
-   and keep them if they raise the held-out likelihood.
-4. Z(theta) depends on theta now: learn it (DIVI) or cancel it (exchange), see `unle.methods.normalising`.
+   and keep them if they raise the held-out likelihood.  Of the joint model over the parameters that were simulated, Z
+   becomes constant; of the conditional model it does not, and has to be learned or cancelled: see
+   `unle.methods.normalising`.
 
 Reference: Glaser et al., "Maximum likelihood learning of unnormalized models for simulation-based inference", 2023.
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax.random as jr
@@ -23,13 +22,12 @@ import numpy as np
 
 from unle.errors import InputError
 from unle.methods.normalising import AbstractNormalising, Fitted, Tilted
-from unle.methods.rounds import Round, Rounds
+from unle.methods.rounds import Rounds
 from unle.methods.selection import gated, simplest_as_good
+from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.models import Ensemble
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
-from unle.simulate import Simulations, simulate_at
 from unle.space import Prior
-from unle.store import SimulationStore
 from unle.train import (
     AbstractBaseTraining,
     GaussianTraining,
@@ -39,21 +37,7 @@ from unle.train import (
 )
 
 
-class SequentialRun(NamedTuple):
-    """The outcome of a sequential inference.
-
-    Attributes:
-        posterior: trustworthy at the run's own observation; the likelihood was learned for no other.
-        simulations: of all rounds.
-        rounds: what each round did.
-    """
-
-    posterior: Posterior
-    simulations: Simulations
-    rounds: tuple[Round, ...]
-
-
-class SUNLE(eqx.Module):
+class SUNLE(AbstractSequential):
     """Infer the posterior of one observation in rounds of simulations.
 
     Args:
@@ -86,81 +70,9 @@ class SUNLE(eqx.Module):
         if self.members < 1:
             raise InputError(f"expected at least one ensemble member; got {self.members}; try members=5.")
 
-    def run(
-        self,
-        x_o: Any,
-        *,
-        budget: int,
-        rounds: int | Sequence[int] = 10,
-        seed: int = 0,
-        directory: str | Path | None = None,
-        workers: int | None = None,
-        executor: Executor | None = None,
-        timeout: float | None = None,
-        on_round: Callable[[Round], None] | None = None,
-        on_metrics: Callable[..., None] | None = None,
-    ) -> SequentialRun:
-        """Simulate and fit round after round.
-
-        Args:
-            x_o: the observation, one data vector or i.i.d. rows.
-            budget: number of simulations over all rounds.
-            rounds: how many rounds of equal size, or the size of each.
-            seed: fixes the result.
-            directory: keep simulations in `directory/simulations.sqlite`, so that a run that was interrupted goes on.
-            workers: processes that simulate; see `unle.simulate`.
-            executor: or where else to simulate.
-            timeout: seconds for one simulation.
-            on_round: called with what each round did.
-            on_metrics: called with keyword arguments as training goes on.
-
-        Returns:
-            The posterior, the simulations, and what each round did.
-        """
-        simulator = self.simulator
-        if simulator is None:
-            raise InputError("expected a simulator to run; try SUNLE(prior, simulator), or begin() to bring your own.")
-        state = self.begin(x_o, budget=budget, rounds=rounds, seed=seed)
-        path = None if directory is None else Path(directory)
-        if path is not None:
-            path.mkdir(parents=True, exist_ok=True)
-        with SimulationStore(None if path is None else path / "simulations.sqlite") as store:
-            return self.drive(
-                state,
-                lambda theta, number: simulate_at(
-                    simulator,
-                    theta,
-                    seed=seed,
-                    round=number,
-                    store=store,
-                    workers=workers,
-                    executor=executor,
-                    timeout=timeout,
-                ),
-                on_round=on_round,
-                on_metrics=on_metrics,
-            )
-
     def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> Rounds:
         """Return the rounds to drive by hand: `propose`, simulate, `add`, and in the end `finish`."""
-        return Rounds(self.prior, x_o, _sizes(budget, rounds), base=self.base, members=self.members, seed=seed)
-
-    def drive(
-        self,
-        state: Rounds,
-        simulate: Callable[[np.ndarray, int], Simulations],
-        *,
-        on_round: Callable[[Round], None] | None = None,
-        on_metrics: Callable[..., None] | None = None,
-    ) -> SequentialRun:
-        """Run all rounds that are left with a function from (theta, number of the round) to simulations."""
-        while state.number < len(state.sizes):
-            done = state.add(simulate(state.propose(), state.number))
-            if on_round is not None:
-                on_round(done)
-            if on_metrics is not None:
-                on_metrics(stage="round", **done._asdict())
-        return self.finish(state, on_metrics=on_metrics)
+        return Rounds(self.prior, x_o, round_sizes(budget, rounds), base=self.base, members=self.members, seed=seed)
 
     def finish(self, state: Rounds, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
         """Train the energies on the simulations so far, and return the posterior."""
@@ -188,23 +100,14 @@ class SUNLE(eqx.Module):
         kept = "none" if choice.gain == 0 else "theta-free" if fit is fits[0] else "full"
         if on_metrics is not None:
             on_metrics(stage="fitted", energy=kept, outcome=fit.outcome.name, gain=choice.gain)
+            if state.validity is not None:
+                on_metrics(stage="validity", **{k: v for k, v in state.validity._asdict().items() if k != "validity"})
         if kept == "none" or fit.validation is None:
             return data.likelihood, self.strategy  # normalised bases: an ordinary posterior
         order = [int(k) for k in np.argsort(-np.asarray(fit.validation.gain))]
         ensemble = Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z)
         resolved = self.normalising(key_z, Fitted(ensemble, order, state.proposals, fit.particles, data.t))
         if on_metrics is not None:
-            on_metrics(stage="normalised", error=resolved.error)
+            errors = {"error": resolved.error, "error_sd": resolved.error_sd, "noise_sd": resolved.noise_sd}
+            on_metrics(stage="normalised", **errors)
         return state.focused(resolved.likelihood), resolved.strategy
-
-
-def _sizes(budget: int, rounds: int | Sequence[int]) -> list[int]:
-    """Split the budget over the rounds; earlier ones take what is left over."""
-    if isinstance(rounds, int):
-        if rounds < 1 or budget < rounds:
-            raise InputError(f"expected between 1 and {budget} rounds; got {rounds}; try rounds=10.")
-        return [budget // rounds + (i < budget % rounds) for i in range(rounds)]
-    sizes = [int(size) for size in rounds]
-    if not sizes or min(sizes) < 1 or sum(sizes) != budget:
-        raise InputError(f"expected sizes of rounds that add up to the budget of {budget}; got {sizes}.")
-    return sizes

@@ -4,12 +4,14 @@ from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
 from unle.models.conditional import ConditionalLikelihood, DoublyIntractableLikelihood
 from unle.models.correction import AbstractCorrection, Flex, Straight
 from unle.models.energy import AbstractEnergy, MlpEnergy, NoEnergy
+from unle.models.flows import AbstractFlow, Flow, Maf, SplineFlow
 from unle.models.focus import Region, Tempered
 from unle.models.likelihood import AbstractLikelihood, Ensemble, TiltedLikelihood, TractableLikelihood
 from unle.models.log_normaliser import LogNormaliser, Normalised
 from unle.models.mixture import Mixture, mixture
 from unle.models.mlp import Mlp
 from unle.models.polynomial import Bend
+from unle.models.referenced import ReferencedLikelihood
 from unle.models.tilted import TiltedModel
 from unle.models.validity import AbstractValidity, AlwaysValid, GivenValid, ValidityNet, with_validity
 
@@ -17,6 +19,7 @@ __all__ = [
     "AbstractBase",
     "AbstractCorrection",
     "AbstractEnergy",
+    "AbstractFlow",
     "AbstractLikelihood",
     "AbstractValidity",
     "AlwaysValid",
@@ -27,15 +30,19 @@ __all__ = [
     "Ensemble",
     "FixedMeasure",
     "Flex",
+    "Flow",
     "GivenValid",
     "LogNormaliser",
+    "Maf",
     "Mixture",
     "Mlp",
     "MlpEnergy",
     "NoEnergy",
     "Normalised",
+    "ReferencedLikelihood",
     "Region",
     "Straight",
+    "SplineFlow",
     "Tempered",
     "TiltedLikelihood",
     "TiltedModel",

@@ -17,15 +17,19 @@ from unle.plot.levels import coverage_curve, rank_curves, rank_histograms
 from unle.plot.marginals import marginals
 from unle.plot.pairs import pairs
 from unle.plot.predictive import predictive
+from unle.plot.round_curves import RoundCurve, round_curves
 from unle.plot.rounds import rounds
 from unle.plot.slices import likelihood_slices
 from unle.plot.timing import run_time
 from unle.plot.training import training_curves
+from unle.plot.voltages import voltages
 
 __all__ = [
     "Panel",
     "Series",
+    "RoundCurve",
     "budget_curves",
+    "round_curves",
     "chain_ends",
     "cloud_distances",
     "compare_draws",
@@ -48,4 +52,5 @@ __all__ = [
     "sampler_path",
     "stage_bars",
     "training_curves",
+    "voltages",
 ]

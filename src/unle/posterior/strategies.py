@@ -24,6 +24,7 @@ from unle.samplers import (
     Sweep,
     TemperedPath,
     fit_whitening,
+    over_devices,
     run_chains,
     tempered_smc,
 )
@@ -127,7 +128,7 @@ class TemperedSmc(AbstractStrategy):
                 keep=keep,
             )
 
-        starts = prior_draws.reshape(self.islands, per_island, -1)
+        starts = over_devices(prior_draws.reshape(self.islands, per_island, -1), axes=2)
         run = jax.vmap(one_island)(jr.split(key, self.islands), starts)
         # (island, particle, kept, dim): a particle's kept draws stay neighbours, so that their correlation shows.
         draws = run.draws.reshape(self.islands, per_island * keep, -1)

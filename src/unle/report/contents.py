@@ -31,6 +31,14 @@ HEADLINES = {
 }
 
 
+def headline(findings: Findings) -> str:
+    """Return one sentence on the run as a whole."""
+    said = HEADLINES[findings.verdict]
+    if findings.complete:
+        return said
+    return f"{said} Only the quick checks were made, and calibration is not among them; unle check makes all."
+
+
 @dataclass(frozen=True)
 class Section:
     """A finding on the page: the check and its picture."""
@@ -57,7 +65,7 @@ def contents(run: RunDirectory, posterior: Posterior, draws: Draws | None, findi
     return {
         "title": f"{settings.get('model', 'A run')}, {str(settings.get('method', '')).upper()}",
         "created": record.get("created", "").replace("T", " ").replace("+00:00", " UTC"),
-        "headline": HEADLINES[findings.verdict],
+        "headline": headline(findings),
         "verdict": findings.verdict,
         "counts": {word: sum(c.verdict == word for c in findings.checks) for word in ("good", "doubtful", "bad")},
         "prior": prior_rows(settings["prior"]) if "prior" in settings else [],

@@ -13,6 +13,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
+from unle.samplers.devices import over_devices
 from unle.samplers.kernels import AbstractKernel, KernelState, Mala
 from unle.samplers.step_size import AbstractStepSize, SharedStepSize, StepSizeState
 
@@ -106,7 +107,7 @@ def run_chains(
 
     blocks = max(keep, 1)
     zeros = jnp.zeros(n_chains)
-    start = (jax.vmap(init)(positions, conditions), step_state, zeros, zeros)
+    start = (jax.vmap(init)(over_devices(positions), conditions), step_state, zeros, zeros)
     (states, step_state, acceptance, moved), record = jax.lax.scan(one_block, start, jr.split(key, blocks))
     # The scan stacks draws as (draw, chain, dim): swap the axes, a reshape would interleave the chains.
     draws = None if record is None else jnp.swapaxes(record, 0, 1)

@@ -27,6 +27,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
+from unle.samplers.devices import over_devices
 from unle.samplers.inner import AbstractInner, Family, InnerDraw, TemperedInner
 from unle.samplers.kernels import AbstractKernel, LogDensity, Mala
 from unle.samplers.proposals import AbstractProposal, OuterDensities, OuterState, Walk
@@ -216,7 +217,7 @@ def exchange(
     warm_blocks = -(-warm_up // thin)
     blocks = (jr.split(key, warm_blocks + keep), jnp.arange(warm_blocks + keep) < warm_blocks)
     nothing = (jnp.zeros(n), jnp.zeros(n), jnp.zeros(2), jnp.zeros(()), jnp.zeros(()))
-    carry, record = jax.lax.scan(one_block, (positions, whitening, step_states, nothing), blocks)
+    carry, record = jax.lax.scan(one_block, (over_devices(positions), whitening, step_states, nothing), blocks)
     positions, whitening, step_states, totals = carry
     probability, moved, moments, acceptance, trusted = (total / keep for total in totals)
     drift, spread = moments[0], jnp.sqrt(jnp.maximum(moments[1] - moments[0] ** 2, 0.0))

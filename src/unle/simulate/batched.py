@@ -28,6 +28,11 @@ class Batched:
 
     function: Callable
 
+    @property
+    def explain(self) -> Callable | None:
+        """The function's own words for data with NaN, if it has them."""
+        return getattr(self.function, "explain", None)
+
     def __call__(self, theta: Any, rng: np.random.Generator) -> Any:
         """Call the function."""
         return self.function(theta, rng)

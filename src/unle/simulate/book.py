@@ -13,6 +13,7 @@ from unle.store.settling import wrong_length
 from unle.store.simulations import SimulationStore
 
 FIRST_TRIES = 100  # when all of these fail, the simulator is broken rather than unlucky
+MANY_TRIES = 2000  # the same where the simulator explains its failures: they are part of the model, and may be the rule
 
 
 class Book:
@@ -22,9 +23,18 @@ class Book:
         theta: all parameters of the round.
         round: the round.
         store: where the rows go.
+        first_tries: give up when none of so many is valid.
     """
 
-    def __init__(self, theta: Float[np.ndarray, "n dim"], round: int, store: SimulationStore):
+    def __init__(
+        self,
+        theta: Float[np.ndarray, "n dim"],
+        round: int,
+        store: SimulationStore,
+        *,
+        first_tries: int = FIRST_TRIES,
+    ):
+        self._first_tries = first_tries
         self._theta, self._round, self._store = theta, round, store
         self._width = store.width(round)  # of x, until `settle` lets the majority decide
         names = store.fact("x_names")
@@ -81,7 +91,7 @@ class Book:
         Raises:
             InputError: the first simulations all failed; the message says how.
         """
-        if self.any_valid or self._seen < FIRST_TRIES:
+        if self.any_valid or self._seen < self._first_tries:
             return
         self.write()
         trace = f"\n\nThe first traceback:\n{self._trace}" if self._trace else ""

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from unle.errors import InputError
+from unle.simulate.outputs import WrongResult
 
 SEEDS = 2**31  # a program's seed is below: every language has such integers
 _SHOWN = 160  # characters of a program's complaint in a reason
@@ -152,7 +153,7 @@ def _run(arguments: list[str], text: str, folder: str, timeout: float | None) ->
     try:
         output, complaint = process.communicate(text, timeout=timeout)
     except subprocess.TimeoutExpired:
-        raise TimeoutError(f"timed out: more than {timeout:g} s") from None
+        raise WrongResult(f"timed out: more than {timeout:g} s") from None  # its message is the reason
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # what is left of the group, whichever way we leave

@@ -20,6 +20,7 @@ from unle.progress import silence
 from unle.simulate.batched import CHUNK, Batched, batched
 from unle.simulate.on_device import OnDevice
 from unle.simulate.record import Simulations, count_reasons
+from unle.simulate.rows import explains
 from unle.simulate.run import Samples, simulate_at
 
 SIMULATIONS, SECONDS = 20, 10.0  # it ends after so many simulations, or so many seconds
@@ -31,13 +32,13 @@ class DryRun:
 
     Attributes:
         dim_theta: number of parameters.
-        dim_x: length of a data vector; 0 if no simulation was valid.
+        dim_x: length of a data vector; 0 if no simulation was valid, unless the simulator explains its failures.
         dtype: kind of numbers that the simulator returns; they are stored as float64.
         names: of the entries of x, if the simulator names them.
         tried: number of simulations.
         valid: how many of them were valid.
         reasons: why the others were not, counted.
-        seconds: of one simulation, on average.
+        seconds: of one simulation, on average; without the first one, which may load or compile something.
         slowest: of the slowest one.
         budget: the number of simulations that is planned.
         workers: the number of workers that is planned.
@@ -66,7 +67,7 @@ class DryRun:
         names = f" ({', '.join(self.names[:12])}{', ...' if len(self.names) > 12 else ''})" if self.names else ""
         lines = [
             f"theta: {self.dim_theta} numbers",
-            f"x: {self.dim_x} numbers{names}, {self.dtype}" if self.valid else "x: nothing valid came back",
+            f"x: {self.dim_x} numbers{names}, {self.dtype}" if self.dim_x else "x: nothing valid came back",
             f"valid: {self.valid} of {self.tried}{f' ({self.reasons})' if self.reasons else ''}",
             f"time: {duration(self.seconds)} per simulation, at most {duration(self.slowest)}",
             f"estimate: {duration(self.total)} for {self.budget:,} simulations with {self.workers} worker"
@@ -117,13 +118,13 @@ def dry_run(
     reasons = [reason for piece in pieces for reason in piece.reasons]
     return DryRun(
         dim_theta=theta.shape[1],
-        dim_x=simulations.x.shape[1] if simulations.valid.any() else 0,
+        dim_x=simulations.x.shape[1] if simulations.valid.any() or explains(simulator) else 0,
         dtype=getattr(watched, "kind", "float"),
         names=simulations.x_names,
         tried=len(seconds),
         valid=sum(not reason for reason in reasons),
         reasons=count_reasons(reasons),
-        seconds=float(seconds.mean()),
+        seconds=float((seconds[1:] if len(seconds) > 1 and block == 1 else seconds).mean()),
         slowest=float(seconds.max()),
         budget=budget,
         workers=workers or 1,
@@ -136,6 +137,7 @@ class _Watched:
 
     def __init__(self, simulator: Callable):
         self._simulator, self.kind = simulator, "float"
+        self.explain = getattr(simulator, "explain", None)
 
     def __call__(self, theta: np.ndarray, rng: np.random.Generator) -> Any:
         result = self._simulator(theta, rng)

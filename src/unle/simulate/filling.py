@@ -19,13 +19,13 @@ from jaxtyping import Float
 from unle.errors import InputError, StoreError, UnleWarning
 from unle.progress import AbstractBar, progress
 from unle.simulate.batched import CHUNK, Batched
-from unle.simulate.book import Book
+from unle.simulate.book import FIRST_TRIES, MANY_TRIES, Book
 from unle.simulate.chunk import Chunk
 from unle.simulate.dispatch import dispatch
 from unle.simulate.engine import Engine, processes
 from unle.simulate.on_device import OnDevice
 from unle.simulate.plan import Plan
-from unle.simulate.rows import run_rows
+from unle.simulate.rows import explains, run_rows
 from unle.simulate.shipping import ship
 from unle.simulate.work import Work
 from unle.store.simulations import SimulationStore
@@ -67,7 +67,7 @@ def fill(
     _claim(store, theta, seed, round)
     n = len(theta)
     missing = np.setdiff1d(np.arange(n), store.ids(round), assume_unique=True)
-    book = Book(theta, round, store)
+    book = Book(theta, round, store, first_tries=MANY_TRIES if explains(simulator) else FIRST_TRIES)
     if len(missing):
         with progress("Simulating", total=n) as bar:
             bar.advance(n - len(missing))

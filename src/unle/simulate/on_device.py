@@ -20,7 +20,7 @@ from jaxtyping import Float
 from unle.errors import InputError
 from unle.simulate.chunk import Chunk
 from unle.simulate.outputs import WrongResult, flatten_rows
-from unle.simulate.rows import not_finite, reason_of
+from unle.simulate.rows import explainer, reason_of
 from unle.store.ragged import Ragged
 
 
@@ -30,12 +30,19 @@ class OnDevice:
 
     Attributes:
         function: takes a key and one parameter vector.
-        batch: rows of one compiled call.
+        sizes: rows of one compiled call, from small to large.
+        explain: says why a row with NaN is not valid; None for plain words.
     """
 
     function: Callable
-    batch: int
+    sizes: tuple[int, ...]
+    explain: Callable[[np.ndarray], str] | None = None
     _compiled: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def batch(self) -> int:
+        """Rows of the largest compiled call."""
+        return self.sizes[-1]
 
     def __call__(self, key: Any, theta: Any) -> Any:
         """Call the function once."""
@@ -44,23 +51,25 @@ class OnDevice:
     def run(self, theta: Float[np.ndarray, "n dim"], ids: np.ndarray, *, seed: int, round: int) -> Chunk:
         """Simulate one block of at most `batch` rows.
 
-        The key of a simulation is fold_in(fold_in(key(seed), round), id). The last block is filled up with copies of
-        its last row, so that everything is compiled once.
+        The key of a simulation is fold_in(fold_in(key(seed), round), id). A block is filled up with copies of
+        its last row to the next of the sizes, so that there is one compilation for each.
         """
-        surplus = self.batch - len(ids)
+        size = next(size for size in self.sizes if size >= len(ids))
+        surplus = size - len(ids)
         padded_theta = np.concatenate([theta, np.repeat(theta[-1:], surplus, axis=0)])
         padded_ids = np.concatenate([ids, np.repeat(ids[-1:], surplus)])
         start = time.perf_counter()
         try:
             result = self._program()(seed, round, padded_ids, padded_theta)
-            x, names = flatten_rows(result, self.batch)
+            x, names = flatten_rows(result, size)
         except WrongResult as error:
             return _failed(len(ids), str(error), None)
         except Exception as error:  # tracing and compiling run the user's code
             return _failed(len(ids), reason_of(error), traceback.format_exc())
         seconds = (time.perf_counter() - start) / len(ids)
         x = x[: len(ids)]
-        reasons = ["" if good.all() else not_finite(row) for row, good in zip(x, np.isfinite(x), strict=True)]
+        explain = explainer(self)
+        reasons = ["" if good.all() else explain(row) for row, good in zip(x, np.isfinite(x), strict=True)]
         return Chunk(Ragged.of(x), reasons, np.full(len(ids), seconds), names=names, worker="device")
 
     def _program(self) -> Callable:
@@ -86,7 +95,12 @@ class OnDevice:
         return self._compiled["program"]
 
 
-def jax_simulator(function: Callable, *, batch: int = 1024) -> OnDevice:
+def jax_simulator(
+    function: Callable,
+    *,
+    batch: int | tuple[int, ...] = 1024,
+    explain: Callable[[np.ndarray], str] | None = None,
+) -> OnDevice:
     """Declare a simulator written in JAX.
 
     It is vectorised over many parameter vectors with `jax.vmap`, compiled, and run in this process, on the
@@ -96,16 +110,18 @@ def jax_simulator(function: Callable, *, batch: int = 1024) -> OnDevice:
         function: takes a typed key, from which all its randomness must come, and one parameter vector, shape (dim,);
             returns one data vector, a number, or a dictionary of arrays.
         batch: rows of one compiled call; limited by the memory of the device. Simulations do not depend on it, up to
-            the rounding of vectorised arithmetic.
+            the rounding of vectorised arithmetic. With several sizes, a small piece of work takes a smaller one.
+        explain: takes a data vector with NaN and says why it is not valid, if that is part of the model.
 
     Returns:
         A simulator for `simulate`.
     """
     if not callable(function):
         raise InputError(f"expected a function of a key and theta; got a {type(function).__name__}")
-    if batch < 1:
+    sizes = tuple(sorted(int(size) for size in (batch if isinstance(batch, tuple) else (batch,))))
+    if not sizes or sizes[0] < 1:
         raise InputError(f"expected a batch of at least one row; got {batch}")
-    return OnDevice(function, int(batch))
+    return OnDevice(function, sizes, explain)
 
 
 def _failed(n: int, reason: str, trace: str | None) -> Chunk:

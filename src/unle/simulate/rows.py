@@ -1,10 +1,7 @@
 """Simulating rows one after the other: the part that runs wherever the simulator runs.
 
-Each simulation has its own random generator, made from the seed of the run and the number of the simulation:
-
-    SeedSequence(seed, spawn_key=(round, id))
-
-so that a simulation is the same whoever computes it, in whatever order, and however the work is divided.
+Each simulation has its own random generator, made from the seed of the run and the number of the simulation by
+`unle.simulate.seeding`, so that a simulation is the same whoever computes it, in any order, in whatever pieces.
 
 A simulator that fails costs one row. Whatever it raises or returns becomes either a data vector or a reason.
 """
@@ -12,6 +9,7 @@ A simulator that fails costs one row. Whatever it raises or returns becomes eith
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -19,17 +17,7 @@ from jaxtyping import Float
 from unle.simulate.batched import Batched
 from unle.simulate.chunk import Row
 from unle.simulate.outputs import LONGEST_REASON, WrongResult, flatten, flatten_rows
-
-
-def generator(seed: int, round: int, id: int) -> np.random.Generator:
-    """Return the random generator of one simulation.
-
-    Args:
-        seed: the seed of the run.
-        round: the round.
-        id: the number of the simulation within the round.
-    """
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(round, id))))
+from unle.simulate.seeding import generator, generators
 
 
 def run_rows(
@@ -47,8 +35,8 @@ def run_rows(
     if isinstance(simulator, Batched):
         yield _run_block(simulator, theta, ids, seed=seed, round=round)
         return
-    for t, i in zip(theta, ids, strict=True):
-        yield [attempt(lambda rng, t=t: flatten(simulator(t.copy(), rng)), generator(seed, round, int(i)))]
+    for t, rng in zip(theta, generators(seed, round, ids), strict=True):
+        yield [attempt(lambda rng, t=t: flatten(simulator(t.copy(), rng)), rng, explainer(simulator))]
 
 
 def run_single(
@@ -65,7 +53,7 @@ def run_single(
         def run(rng: np.random.Generator) -> tuple[np.ndarray, tuple[str, ...]]:
             return flatten(simulator(theta.copy(), rng))
 
-    return attempt(run, generator(seed, round, int(id)))
+    return attempt(run, generator(seed, round, int(id)), explainer(simulator))
 
 
 def _run_block(
@@ -79,13 +67,18 @@ def _run_block(
         # One bad parameter vector must not cost the whole block: find out which rows fail, each by itself.
         return [run_single(simulator, t, i, seed=seed, round=round) for t, i in zip(theta, ids, strict=True)]
     seconds = (time.perf_counter() - start) / len(theta)
+    explain = explainer(simulator)
     return [
-        Row(row, "" if good.all() else not_finite(row), seconds, names=names)
+        Row(row, "" if good.all() else explain(row), seconds, names=names)
         for row, good in zip(x, np.isfinite(x), strict=True)
     ]
 
 
-def attempt(run: Callable[[np.random.Generator], tuple[np.ndarray, tuple[str, ...]]], rng: np.random.Generator) -> Row:
+def attempt(
+    run: Callable[[np.random.Generator], tuple[np.ndarray, tuple[str, ...]]],
+    rng: np.random.Generator,
+    explain: Callable[[np.ndarray], str],
+) -> Row:
     """Call a function that returns a data vector and its names; whatever happens is a row."""
     start = time.perf_counter()
     try:
@@ -95,7 +88,17 @@ def attempt(run: Callable[[np.random.Generator], tuple[np.ndarray, tuple[str, ..
     except (Exception, SystemExit) as error:  # a simulator that calls sys.exit() has failed, too
         return Row(None, reason_of(error), time.perf_counter() - start, traceback.format_exc())
     seconds = time.perf_counter() - start
-    return Row(x, "" if np.isfinite(x).all() else not_finite(x), seconds, names=names)
+    return Row(x, "" if np.isfinite(x).all() else explain(x), seconds, names=names)
+
+
+def explains(simulator: Any) -> bool:
+    """Whether a simulator has its own words, a method `explain(x)`, for data with NaN: it expects to make such data."""
+    return getattr(simulator, "explain", None) is not None
+
+
+def explainer(simulator: Any) -> Callable[[np.ndarray], str]:
+    """Return what tells why data with NaN are not valid: the simulator's own words, or `not_finite`."""
+    return simulator.explain if explains(simulator) else not_finite
 
 
 def reason_of(error: BaseException) -> str:

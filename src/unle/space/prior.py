@@ -31,7 +31,7 @@ class Prior(eqx.Module):
             is an independent block; a scalar distribution is a block of one, and `dist.Uniform(low, high)`
             with arrays of shape (k,) a block of k. Discrete distributions and those without a density are
             refused.
-        names: one name per parameter; theta_1, ..., theta_d if not given.
+        names: one name per parameter, without "/"; theta_1, ..., theta_d if not given.
 
     Example:
         >>> import numpyro.distributions as dist
@@ -199,6 +199,11 @@ def _checked_names(names: Sequence[str] | None, dim: int) -> tuple[str, ...]:
         raise InputError(f"expected {dim} names, one per parameter; got {len(names)}: {', '.join(map(str, names))}.")
     if not all(isinstance(name, str) and name for name in names):
         raise InputError(f"expected names that are non-empty strings; got {names}.")
+    # Files of draws are trees of named groups (NetCDF, Zarr), whose paths are made with "/" and whose axes have names.
+    if unfit := [name for name in names if "/" in name or name in ("chain", "draw")]:
+        raise InputError(
+            f'expected names without "/", and other than "chain" and "draw"; got {", ".join(unfit)}; try "a_per_b".'
+        )
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InputError(f"expected distinct names; got {', '.join(repeated)} more than once.")

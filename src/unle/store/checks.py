@@ -73,9 +73,11 @@ def _sums(vectors: Ragged, first: int) -> np.ndarray:
 
 
 def _texts(reasons: Sequence[str]) -> np.ndarray:
-    if not any(reasons):
-        return np.full(len(reasons), _text(""), dtype=np.uint64)
-    return np.fromiter(map(_text, reasons), np.uint64, len(reasons))
+    words = np.full(len(reasons), _text(""), dtype=np.uint64)
+    for i, reason in enumerate(reasons):  # few have one
+        if reason:
+            words[i] = _text(reason)
+    return words
 
 
 @lru_cache(maxsize=4096)

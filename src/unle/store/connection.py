@@ -1,7 +1,8 @@
 """The SQLite side of the simulation store: opening, checking, transactions, and errors in one sentence."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from unle.errors import StoreError
@@ -88,6 +89,19 @@ class Connection:
             raise
         except sqlite3.Error as error:
             raise StoreError(f"{self.name} could not be written: {_why(error)}. What it held is intact.") from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """See the file as it is now for as long as the block lasts, whatever somebody else writes meanwhile."""
+        try:
+            self.sql.execute("BEGIN")
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.name} could not be read: {_why(error)}.") from error
+        try:
+            yield
+        finally:
+            if self.sql.in_transaction:
+                self.sql.execute("COMMIT")
 
     def close(self) -> None:
         """Close the file."""

@@ -8,6 +8,22 @@ from jaxtyping import Float, Int
 
 from unle.store.ragged import NOTHING, Ragged
 
+_TAIL = 2  # numbers behind theta and x: seconds and check sum
+
+
+class Alike(NamedTuple):
+    """Rows whose data vectors have one length.
+
+    Attributes:
+        places: of these rows among all rows.
+        width: length of x; -1 for none.
+        content: their blobs, one after the other.
+    """
+
+    places: Int[np.ndarray, " m"]
+    width: int
+    content: bytes
+
 
 class Unpacked(NamedTuple):
     """The numbers of some rows.
@@ -32,31 +48,43 @@ def pack(theta: Ragged, x: Ragged, seconds: np.ndarray, checks: np.ndarray) -> l
     return [(t or b"") + (v or b"") + tail[16 * i : 16 * i + 16] for i, (t, v) in enumerate(pairs)]
 
 
-def unpack(blobs: Sequence[bytes], dim: int, widths: Int[np.ndarray, " n"]) -> Unpacked:
-    """Return the numbers of rows whose theta has length `dim` and whose x has these lengths (-1: none).
+def packed_size(dim: int, width: int) -> int:
+    """Return the number of bytes of one row."""
+    return 8 * (dim + max(width, 0) + _TAIL)
+
+
+def unpack(groups: Sequence[Alike], dim: int) -> Unpacked:
+    """Return the numbers of all rows, in the order of their places.
+
+    Args:
+        groups: all rows, by the length of x; together their places are 0, 1, ..., n - 1.
+        dim: length of theta.
 
     Raises:
-        ValueError: a blob has another length.
+        ValueError: the blobs of a group have another length than its number of rows says.
     """
-    n = len(blobs)
-    if n and (widths == widths[0]).all():
-        rows = _matrix(blobs, dim + max(int(widths[0]), 0) + 2)
-        theta, x, tail = rows[:, :dim], Ragged(rows[:, dim:-2].ravel(), widths), rows[:, -2:]
+    if len(groups) == 1:  # as nearly always: no row has to find its place
+        rows = _matrix(groups[0], dim)
+        theta, tail = rows[:, :dim], rows[:, -_TAIL:]
+        x = Ragged(rows[:, dim:-_TAIL].ravel(), np.full(len(rows), groups[0].width, dtype=np.int64))
     else:
-        theta, tail = np.empty((n, dim)), np.empty((n, 2))
+        n = sum(len(group.places) for group in groups)
+        theta, tail, widths = np.empty((n, dim)), np.empty((n, _TAIL)), np.empty(n, dtype=np.int64)
+        for group in groups:
+            widths[group.places] = group.width
         x = Ragged(np.empty(int(np.maximum(widths, 0).sum())), widths)
         starts, _ = x.bounds()
-        for width in np.unique(widths).tolist():
-            there = np.flatnonzero(widths == width)
-            rows = _matrix([blobs[i] for i in there.tolist()], dim + max(width, 0) + 2)
-            theta[there], tail[there] = rows[:, :dim], rows[:, -2:]
-            if width > NOTHING:
-                x.values[starts[there, None] + np.arange(width)] = rows[:, dim:-2]
+        for group in groups:
+            rows = _matrix(group, dim)
+            theta[group.places], tail[group.places] = rows[:, :dim], rows[:, -_TAIL:]
+            if group.width > NOTHING:
+                x.values[starts[group.places, None] + np.arange(group.width)] = rows[:, dim:-_TAIL]
     seconds, checks = np.ascontiguousarray(tail[:, 0]), np.ascontiguousarray(tail[:, 1]).view("<i8")
     return Unpacked(Ragged.of(theta), x, seconds, checks)
 
 
-def _matrix(blobs: Sequence[bytes], width: int) -> np.ndarray:
-    if {8 * width} != set(map(len, blobs)):
+def _matrix(group: Alike, dim: int) -> np.ndarray:
+    size = packed_size(dim, group.width)
+    if len(group.content) != size * len(group.places):
         raise ValueError("a row has another length than it should")
-    return np.frombuffer(b"".join(blobs), dtype="<f8").reshape(len(blobs), width)
+    return np.frombuffer(group.content, dtype="<f8").reshape(len(group.places), size // 8)

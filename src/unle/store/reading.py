@@ -1,9 +1,8 @@
 """Rows of the simulation store as arrays: all of them, or a stream of batches in bounded memory."""
 
-import sqlite3
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -11,13 +10,11 @@ from jaxtyping import Bool, Float, Int
 from unle.errors import StoreError
 from unle.store.checks import row_checks
 from unle.store.connection import Connection
-from unle.store.packing import unpack
+from unle.store.fetching import Span, fetch, spans
 from unle.store.ragged import Ragged
 
-AT_ONCE = 10_000  # rows fetched at a time: a million tuples would cost far more memory than their arrays
+AT_ONCE = 10_000  # rows fetched at a time: what is in memory twice while it is unpacked
 MIXED = 8  # blocks of that size that a shuffled stream holds in memory
-
-_COLUMNS = "SELECT data, width FROM simulations"
 
 
 class StoredRows(NamedTuple):
@@ -48,6 +45,7 @@ class _Block(NamedTuple):
     ids: np.ndarray
     theta: Ragged
     x: Ragged
+    valid: np.ndarray
     reasons: list[str]
     seconds: np.ndarray
 
@@ -55,10 +53,10 @@ class _Block(NamedTuple):
 def read_rows(connection: Connection, round: int | None) -> StoredRows:
     """Return the rows of one round, or of all, in order."""
     rounds = _rounds(connection) if round is None else [round]
-    blocks = [(number, block) for number in rounds for block in _blocks(connection, number)]
+    blocks = [(number, _block(connection, span)) for number in rounds for span in spans(connection, number, AT_ONCE)]
     theta, x = Ragged.joined([b.theta for _, b in blocks]), Ragged.joined([b.x for _, b in blocks])
     reasons = tuple(chain.from_iterable(b.reasons for _, b in blocks))
-    valid = np.concatenate([_are_empty(b.reasons) for _, b in blocks] or [np.empty(0, dtype=bool)])
+    valid = np.concatenate([b.valid for _, b in blocks] or [np.empty(0, dtype=bool)])
     dim = theta.common_length()
     width = Ragged(x.values, np.where(valid, x.lengths, -1)).common_length() or x.common_length()
     if (theta.lengths != dim).any() or (x.lengths[valid] != width).any():
@@ -79,13 +77,14 @@ def read_batches(
 ) -> Iterator[tuple[Float[np.ndarray, "rows dim"], Float[np.ndarray, "rows dim_x"]]]:
     """Yield valid (theta, x) in batches of `size`; see `SimulationStore.batches`."""
     rng = None if shuffle is None else np.random.default_rng(shuffle)
-    spans = _spans(connection, _rounds(connection) if round is None else [round])
+    rounds = _rounds(connection) if round is None else [round]
+    pieces = [span for number in rounds for span in spans(connection, number, AT_ONCE)]
     if rng is not None:
-        spans = [spans[i] for i in rng.permutation(len(spans))]
-    pools = [spans[i : i + MIXED] for i in range(0, len(spans), MIXED)]
+        pieces = [pieces[i] for i in rng.permutation(len(pieces))]
+    pools = [pieces[i : i + MIXED] for i in range(0, len(pieces), MIXED)]
     rest: tuple[np.ndarray, np.ndarray] | None = None
     for pool in pools:
-        parts = [part for span in pool if len((part := _valid(connection, *span))[0])]
+        parts = [part for span in pool if len((part := _valid(connection, span))[0])]
         parts = parts if rest is None else [rest, *parts]
         if not parts:
             continue
@@ -111,71 +110,30 @@ def _rounds(connection: Connection) -> list[int]:
     return rounds
 
 
-def _spans(connection: Connection, rounds: list[int]) -> list[tuple[int, int, int]]:
-    """Return (round, first id, last id) of the blocks of a stream."""
-    spans = []
-    for number in rounds:
-        first, last = connection.query("SELECT min(id), max(id) FROM simulations WHERE round = ?", (number,))[0]
-        if first is not None:
-            spans += [(number, start, min(start + AT_ONCE - 1, last)) for start in range(first, last + 1, AT_ONCE)]
-    return spans
+def _valid(connection: Connection, span: Span) -> tuple[np.ndarray, np.ndarray]:
+    block = _block(connection, span)
+    width = Ragged(block.x.values, np.where(block.valid, block.x.lengths, -1)).common_length()
+    return block.theta.matrix(block.theta.common_length())[block.valid], block.x.matrix(width)[block.valid]
 
 
-def _valid(connection: Connection, number: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-    parts = list(_blocks(connection, number, " AND id BETWEEN ? AND ?", (first, last)))
-    theta, x = Ragged.joined([b.theta for b in parts]), Ragged.joined([b.x for b in parts])
-    valid = np.concatenate([_are_empty(b.reasons) for b in parts] or [np.empty(0, dtype=bool)])
-    width = Ragged(x.values, np.where(valid, x.lengths, -1)).common_length()
-    return theta.matrix(theta.common_length())[valid], x.matrix(width)[valid]
+def _block(connection: Connection, span: Span) -> _Block:
+    """Return some rows, their check sums compared, as they are at one moment."""
+    with connection.snapshot():
+        return _verified(connection, span)
 
 
-def _blocks(connection: Connection, number: int, span: str = "", values: tuple = ()) -> Iterator[_Block]:
-    """Yield the rows of a round, some thousand at a time, their check sums compared."""
-    where, values = f" WHERE round = ?{span}", (number, *values)
-    # What is the same for nearly all rows, or can be counted, is not fetched row by row: every cell costs time.
-    dim, ids = _outline(connection, where, values)
-    invalid = connection.query(f"SELECT id, reason FROM simulations{where} AND valid = 0", values)
-    reason_of = dict(invalid)
+def _verified(connection: Connection, span: Span) -> _Block:
+    invalid = "SELECT id, reason FROM simulations WHERE round = ? AND id BETWEEN ? AND ? AND valid = 0"
+    reason_of = dict(connection.query(invalid, span))
     if not all(reason_of.values()):
         raise StoreError(f"{connection.name} is damaged: an invalid simulation has no reason.")
-    try:
-        cursor, start = connection.sql.execute(f"{_COLUMNS}{where} ORDER BY id", values), 0
-        while rows := cursor.fetchmany(AT_ONCE):
-            yield _block(number, ids[start : start + len(rows)], dim, rows, reason_of, connection.name)
-            start += len(rows)
-    except sqlite3.Error as error:
-        raise StoreError(f"{connection.name} could not be read: {error}.") from error
-    except (TypeError, ValueError, OverflowError) as error:
-        raise StoreError(f"{connection.name} is damaged: {error}.") from error
-
-
-def _outline(connection: Connection, where: str, values: tuple) -> tuple[int, Int[np.ndarray, " n"]]:
-    """Return the length of theta, and the numbers of the simulations."""
-    outline = "SELECT count(*), min(id), max(id), min(dim), max(dim) FROM simulations"
-    count, first, last, dim, other = connection.query(f"{outline}{where}", values)[0]
-    if not count:
-        return 0, np.empty(0, dtype=np.int64)
-    if dim != other or not isinstance(dim, int) or dim < 0:
-        raise StoreError(f"{connection.name} is damaged: its vectors differ in length.")
-    if count == last - first + 1:
-        return dim, np.arange(first, last + 1)
-    rows = connection.query(f"SELECT id FROM simulations{where} ORDER BY id", values)
-    return dim, np.array([row[0] for row in rows], dtype=np.int64)
-
-
-def _block(number: int, ids: np.ndarray, dim: int, rows: list[tuple], reason_of: dict[int, str], name: str) -> _Block:
-    n = len(rows)
-    blobs, widths = zip(*rows, strict=True)
-    reasons = [reason_of.get(i, "") for i in ids.tolist()] if reason_of else [""] * n
-    numbers = unpack(blobs, dim, np.array(widths, dtype=np.int64))
-    block = _Block(ids, numbers.theta, numbers.x, reasons, numbers.seconds)
-    wanted: Any = row_checks(number, ids, block.theta, block.x, _are_empty(reasons), block.seconds, reasons)
+    ids, numbers = fetch(connection, span)
+    reasons, valid = [""] * len(ids), np.ones(len(ids), dtype=bool)
+    places = np.searchsorted(ids, np.array(list(reason_of), dtype=np.int64))
+    valid[places] = False
+    for place, reason in zip(places.tolist(), reason_of.values(), strict=True):
+        reasons[place] = reason
+    wanted = row_checks(span.round, ids, numbers.theta, numbers.x, valid, numbers.seconds, reasons)
     if (wanted != numbers.checks).any():
-        raise StoreError(f"{name} is damaged: the check sum of a simulation does not fit its numbers.")
-    return block
-
-
-def _are_empty(reasons: list[str]) -> Bool[np.ndarray, " n"]:
-    if not any(reasons):
-        return np.ones(len(reasons), dtype=bool)
-    return np.fromiter((not reason for reason in reasons), bool, len(reasons))
+        raise StoreError(f"{connection.name} is damaged: the check sum of a simulation does not fit its numbers.")
+    return _Block(ids, numbers.theta, numbers.x, valid, reasons, numbers.seconds)

@@ -1,6 +1,8 @@
 """Training: fit bases and energies to simulations."""
 
 from unle.train.base_training import AbstractBaseTraining, FixedBase
+from unle.train.descent import Descended, Descent, descend
+from unle.train.flow import FlowTraining
 from unle.train.gaussian import GaussianTraining, fit_gaussians
 from unle.train.joint import JointSpace
 from unle.train.log_normaliser import LogNormaliserFit, LogNormaliserTraining, fit_log_normaliser
@@ -8,6 +10,7 @@ from unle.train.log_z import LogZEstimates, estimate_log_z
 from unle.train.online_log_z import OnlineState, OnlineTraining, online_start, online_update
 from unle.train.paired import PairedChains, PairedSmc
 from unle.train.particles import AbstractParticles, BaseParticles, Batch, DataParticles, PersistentChains, WarmSmc
+from unle.train.score_matching import ScoreMatching, fit_score_matching
 from unle.train.splits import Splits, make_splits, pad
 from unle.train.tilted import TiltedFit, TiltedTraining, fit_tilted
 from unle.train.validation import Validation, validate
@@ -19,7 +22,10 @@ __all__ = [
     "BaseParticles",
     "Batch",
     "DataParticles",
+    "Descended",
+    "Descent",
     "FixedBase",
+    "FlowTraining",
     "GaussianTraining",
     "JointSpace",
     "PairedChains",
@@ -30,6 +36,7 @@ __all__ = [
     "OnlineState",
     "OnlineTraining",
     "PersistentChains",
+    "ScoreMatching",
     "Splits",
     "TiltedFit",
     "TiltedTraining",
@@ -38,8 +45,10 @@ __all__ = [
     "ValidityTraining",
     "WarmSmc",
     "estimate_log_z",
+    "descend",
     "fit_gaussians",
     "fit_log_normaliser",
+    "fit_score_matching",
     "fit_tilted",
     "fit_validity",
     "make_splits",

@@ -138,14 +138,15 @@ class BaseParticles(AbstractParticles):
         validation: draws by which Z_pi is estimated.
     """
 
-    n: int = eqx.field(static=True, default=1024)
+    n: int = eqx.field(static=True, default=512)
     pool: int = eqx.field(static=True, default=16384)
     validation: int = eqx.field(static=True, default=8192)
 
     def init(self, key, joint, base, t):
-        """Draw the first pool."""
-        key_pool, key = jr.split(key)
-        seen = self._draws(key_pool, joint, base, t, self.pool)
+        """Return an empty pool, of the right shape; `renew` fills it."""
+        rows = jnp.arange(self.pool) % t.shape[0]
+        dim = jax.eval_shape(lambda: base.draws_whitened(key, 1)).shape[1]
+        seen = t[rows], jnp.zeros((self.pool, dim))
         return PoolState(key, seen, jnp.zeros(self.pool), jnp.arange(1, self.pool + 1) / self.pool)
 
     def renew(self, joint, state, model):
@@ -190,9 +191,9 @@ class DataParticles(BaseParticles):
     """
 
     def _draws(self, key, joint, base, t, n):
-        """Draw data at the parameters t, each about as often."""
+        """Draw data at the parameters t, each about as often, beginning anywhere."""
         key_rows, key_draw = jr.split(key)
-        rows = jr.permutation(key_rows, t.shape[0])[jnp.arange(n) % t.shape[0]]
+        rows = (jr.randint(key_rows, (), 0, t.shape[0]) + jnp.arange(n)) % t.shape[0]
         return t[rows], jax.vmap(base.features_whitened)(t[rows], base.draws_whitened(key_draw, n))
 
 

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 from unle.errors import Outcome
 from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
 from unle.progress import progress
-from unle.samplers import ess, normalise
+from unle.samplers import ess, normalise, over_devices
 from unle.train.joint import JointSpace
 from unle.train.particles import AbstractParticles, Batch, Cloud, DataParticles
 from unle.train.splits import Splits
@@ -60,7 +60,7 @@ class TiltedTraining(eqx.Module):
     depth: int = eqx.field(static=True, default=4)
     bound: float | None = eqx.field(static=True, default=20.0)
     iterations: int = eqx.field(static=True, default=1000)
-    batch: int = eqx.field(static=True, default=512)
+    batch: int = eqx.field(static=True, default=256)
     learning_rate: float = eqx.field(static=True, default=0.02)
     weight_decay: float = eqx.field(static=True, default=0.1)
     average: float = eqx.field(static=True, default=0.98)
@@ -275,6 +275,7 @@ def _chunk(
                 TiltedModel(base, energy),
                 Batch(rows, t[rows]),
             )
+            cloud = over_devices(cloud)
             (gap, share), gradient = eqx.filter_value_and_grad(_gap, has_aux=True)(energy, (t[rows], r[rows]), cloud)
             updates, opt = optimiser.update(gradient, opt, eqx.filter(energy, eqx.is_array))
             updates = jax.tree.map(lambda leaf: state.rate * leaf, updates)

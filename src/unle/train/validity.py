@@ -116,7 +116,7 @@ def fit_validity(
     logits = np.asarray(_logits(net, jnp.asarray(theta[held], jnp.float32)), float)
     temper, shift, recalibrated = _recalibrate(logits, valid[held])
     probability = 1 / (1 + np.exp(-recalibrated))
-    error, noise = _calibration(probability, valid[held])
+    error, noise = group_calibration(probability, valid[held])
     return ValidityFit(
         ValidityNet(space, nets, jnp.asarray(temper, t.dtype), jnp.asarray(shift, t.dtype)),
         rate,
@@ -229,7 +229,7 @@ def _recalibrate(logits: np.ndarray, valid: np.ndarray) -> tuple[float, float, n
     return temper, shift, crossed
 
 
-def _calibration(probability: np.ndarray, valid: np.ndarray) -> tuple[float, float]:
+def group_calibration(probability: np.ndarray, valid: np.ndarray) -> tuple[float, float]:
     """Return the calibration error over groups of equal size, and its expectation for perfect probabilities."""
     groups = np.array_split(np.argsort(probability), min(BINS, len(valid)))
     error = noise = 0.0

@@ -1,0 +1,118 @@
+r"""Score-matched neural likelihood estimation: a conditional energy, trained without its normaliser.
+
+1. Standardise theta and x, with marginal transforms chosen from the data, as AUNLE does.
+2. Match the scores of f(x | theta) = exp(-E(theta, x)) N(x; 0, 10^2) and of the simulated pairs, exactly or in random
+   slices; keep the point of training with the best held-out score.
+3. Z(theta) was never looked at, so the posterior p(theta) f(x_o | theta) / Z(theta) is doubly intractable: cancel Z by
+   the exchange algorithm, or learn it.
+
+Reference: Pacchiardi and Dutta, "Score matched neural exponential families for likelihood-free inference", 2022.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.random as jr
+import numpy as np
+
+from unle.methods.pairs import standardised_pairs
+from unle.models import Normalised, ReferencedLikelihood
+from unle.posterior import Exchange, Posterior, TemperedSmc
+from unle.space import Prior
+from unle.train import (
+    AbstractBaseTraining,
+    FixedBase,
+    GaussianTraining,
+    LogNormaliserTraining,
+    ScoreMatching,
+    fit_log_normaliser,
+    fit_score_matching,
+    make_splits,
+)
+
+MOST_THETA = 2000  # parameters at which log Z is learned
+
+
+class SMNLE(eqx.Module):
+    """Fit an energy to prior simulations by score matching; the posterior of any observation follows.
+
+    Args:
+        prior: of theta.
+        sliced: match random slices of the score rather than all of it: cheaper with many data.
+        base: what the energy tilts: the wide measure of the original, `FixedBase()`, or a fitted `GaussianTraining()`.
+        training: settings of score matching; `sliced` decides about its slices unless they are given here.
+        reference: how the density is fitted from which auxiliary data start, if the base is not fitted itself; it is
+            no part of the model and need not be the best there is.
+        strategy: how the doubly intractable posterior is sampled.
+        normaliser: learn log Z(theta) over the prior by these settings instead, which makes the posterior an ordinary
+            one with a density; None to leave Z(theta) to the exchange algorithm.
+
+    Example:
+        >>> import unle
+        >>> prior = unle.Prior.uniform(low=[-1.0], high=[1.0])
+        >>> sims = unle.simulate(lambda theta, rng: theta + 0.1 * rng.normal(), prior, 200, seed=0)
+        >>> posterior = unle.SMNLE(prior, sliced=True).fit(sims, seed=1)  # doctest: +SKIP
+        >>> draws = posterior.sample([0.3], 1000, seed=2)  # doctest: +SKIP
+    """
+
+    prior: Prior
+    sliced: bool = eqx.field(static=True, default=False, kw_only=True)
+    base: AbstractBaseTraining = FixedBase()
+    training: ScoreMatching = ScoreMatching()
+    reference: AbstractBaseTraining = GaussianTraining(iterations=1000)
+    strategy: Exchange = Exchange()
+    normaliser: LogNormaliserTraining | None = None
+
+    def fit(self, simulations: Any, *, seed: int = 0, on_metrics: Callable[..., None] | None = None) -> Posterior:
+        """Fit the energy.
+
+        Args:
+            simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation.
+            seed: fixes the fit.
+            on_metrics: called with keyword arguments, once per chunk of training and once with the summary.
+
+        Returns:
+            The posterior, for any observation.
+        """
+        key_split, key_base, key_fit, key_reference, key_z, key_validity = jr.split(jr.key(seed), 6)
+        pairs = standardised_pairs(simulations, self.prior)
+        splits = make_splits(key_split, len(pairs.t), members=1)
+
+        def on_chunk(record):
+            if on_metrics is not None:
+                on_metrics(stage="descent", **record)
+
+        bases = self.base.fit(key_base, pairs.t, pairs.w, splits)
+        models, outcome = fit_score_matching(
+            key_fit, bases, pairs.t, pairs.w, splits, settings=self._settings, on_chunk=on_chunk
+        )
+        if on_metrics is not None:
+            on_metrics(stage="fitted", held_out_score=float(np.mean(np.asarray(outcome.losses))), steps=outcome.steps)
+        references = bases
+        if isinstance(self.base, FixedBase):
+            references = self.reference.fit(key_reference, pairs.t, pairs.w, splits)
+        model, reference = (_only(stacked) for stacked in (models, references))
+        likelihood = ReferencedLikelihood(pairs.theta_space, pairs.x_space, model, reference)
+        if self.normaliser is None:
+            return Posterior(self.prior, pairs.given_valid(key_validity, likelihood), self.strategy)
+        theta = pairs.theta[pairs.valid][:MOST_THETA]
+        fit = fit_log_normaliser(key_z, likelihood, theta, settings=self.normaliser)
+        if on_metrics is not None:
+            on_metrics(stage="normalised", error=fit.error_max)
+        normalised = Normalised(likelihood, fit.log_normaliser)
+        return Posterior(self.prior, pairs.given_valid(key_validity, normalised), TemperedSmc())
+
+    @property
+    def _settings(self) -> ScoreMatching:
+        if not self.sliced or self.training.slices is not None:
+            return self.training
+        own = self.training
+        return ScoreMatching(slices=1, width=own.width, depth=own.depth, noise=own.noise, descent=own.descent)
+
+
+def _only(stacked: Any) -> Any:
+    """Return the one member of a stack."""
+    arrays, static = eqx.partition(stacked, eqx.is_array)
+    return eqx.combine(jax.tree.map(lambda leaf: leaf[0], arrays), static)

@@ -1,0 +1,57 @@
+"""`unle run --method nle | snle | smnle`."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unle.cli import app
+from unle.posterior import Draws
+
+ENDING = ["--draws", "400", "--observation", "1", "--no-report", "--iterations", "50"]
+
+
+def unle(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--method", "nle", "--rounds", 3], "--method sunle or snle only; nle has one round"),
+        (["--method", "nle", "--posterior", "divi"], "nle has a normaliser"),
+        (["--method", "aunle", "--flow", "maf"], "aunle has no flow"),
+        (["--method", "nle", "--flow", "glow"], "expected --flow to be maf or spline; got 'glow'"),
+        (["--method", "nle", "--sliced"], "nle matches no scores"),
+        (["--method", "smnle", "--posterior", "online"], "expected --posterior to be exchange or divi"),
+        (["--method", "smnle", "--members", 3], "expected no --members"),
+        (["--method", "guess"], "aunle, sunle, nle, snle, smnle"),
+    ],
+)
+def test_options_that_a_method_would_ignore_are_refused(options, complaint, tmp_path):
+    result = unle("run", "bimodal", *options, "--observation", 1, "--out", tmp_path / "run")
+    assert result.exit_code != 0
+    assert complaint in " ".join(result.output.split())
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--method", "nle", "--flow", "spline", "--budget", 100],
+        ["--method", "snle", "--budget", 120, "--rounds", 2],
+        ["--method", "smnle", "--sliced", "--posterior", "divi", "--budget", 100],
+    ],
+    ids=["nle", "snle", "smnle"],
+)
+def test_a_run_ends_with_draws_and_resumes_to_the_same(options, tmp_path):
+    out = tmp_path / "run"
+    result = unle("run", "bimodal", *options, *ENDING, "--out", out)
+    assert result.exit_code == 0, result.output
+    first = np.asarray(Draws.load(out / "draws.nc"))
+    assert len(first) >= 400
+    for file in [out / "draws.nc", *out.glob("rounds/*/likelihood.*")]:  # as after a kill in the last fit
+        file.unlink()
+    result = unle("run", "bimodal", *options, *ENDING, "--out", out)
+    assert result.exit_code == 0, result.output
+    np.testing.assert_array_equal(np.asarray(Draws.load(out / "draws.nc")), first)
