@@ -13,7 +13,7 @@ from unle.errors import InputError
 EXAMPLE = "Example:  unle paper --results runs/bench.sqlite --out paper --only c2st"
 INTRODUCTION = (
     "Drawn from the rows of one results file, nothing else. Where rows are missing, the page gives the command that "
-    "makes them; after it, the same `unle paper` draws them."
+    "makes them; draw them by the same command again."
 )
 
 
