@@ -3,8 +3,8 @@
 from unle.bench.contestant import AbstractContestant, Amortised, Sequential
 from unle.bench.peers import Peer
 from unle.bench.yardsticks import Exact, FromPrior
-from unle.methods import AUNLE, SUNLE, ByExchange
-from unle.models import ConditionalLikelihood, Ensemble
+from unle.methods import AUNLE, NLE, SMNLE, SNLE, SUNLE, ByExchange
+from unle.models import ConditionalLikelihood, Ensemble, SplineFlow
 from unle.posterior import Exchange, Posterior
 from unle.train import FixedBase, PersistentChains, TiltedTraining, WarmSmc
 
@@ -30,6 +30,12 @@ def followed_by(particles):
 METHODS: dict[str, AbstractContestant] = {
     "aunle": Amortised(lambda task: AUNLE(task.prior)),
     "sunle": Sequential(lambda task, simulator: SUNLE(task.prior, simulator)),
+    "nle": Amortised(lambda task: NLE(task.prior)),
+    "nle-spline": Amortised(lambda task: NLE(task.prior, flow=SplineFlow())),
+    "snle": Sequential(lambda task, simulator: SNLE(task.prior, simulator)),
+    "snle-spline": Sequential(lambda task, simulator: SNLE(task.prior, simulator, flow=SplineFlow())),
+    "smnle-sm": Amortised(lambda task: SMNLE(task.prior)),
+    "smnle-ssm": Amortised(lambda task: SMNLE(task.prior, sliced=True)),
     "gaussian": Amortised(base_alone),
     "aunle-mala-30": Amortised(followed_by(PersistentChains(moves=30))),
     "aunle-mala-200": Amortised(followed_by(PersistentChains(moves=200))),

@@ -11,7 +11,7 @@ from unle.errors import InputError
 
 EXAMPLE = "Example:  unle bench --tasks two_moons,slcp --methods aunle,nle --budgets 1000,10000 --seeds 0-2"
 DEFAULT = Path("runs/bench.sqlite")
-QUICK = {"tasks": "two_moons,gaussian_mixture", "methods": "aunle,gaussian", "budgets": "1000", "seeds": "0"}
+QUICK = {"tasks": "two_moons,gaussian_mixture", "methods": "aunle,nle", "budgets": "1000", "seeds": "0"}
 QUICK_OBSERVATIONS = "1,2"
 
 Text = str | None
