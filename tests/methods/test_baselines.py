@@ -170,10 +170,15 @@ def test_snle_closes_in_on_the_observation(tmp_path):
 
 @pytest.mark.slow
 def test_failed_simulations_enter_the_posterior(pairs):
-    """Half of all theta < 0 fail: the posterior of a valid observation favours theta > 0 by two to one."""
+    """Half of all theta < 0 fail: the flow of the valid pairs is weighed by 1/2 there, and by 1 elsewhere."""
     theta, x = pairs
     x = np.where((theta < 0) & (np.random.default_rng(2).random(theta.shape) < 0.5), np.nan, x)
-    posterior = NLE(PRIOR, flow=FLOW, training=SHORT, strategy=STRATEGY).fit((theta, x), seed=1)
+    hasty = Descent(iterations=50)  # the flow itself does not matter here
+    posterior = NLE(PRIOR, flow=FLOW, training=hasty, strategy=STRATEGY).fit((theta, x), seed=1)
     assert isinstance(posterior.likelihood, GivenValid)
-    logs = np.asarray(posterior.log_prob(np.array([[-1.5], [1.5]]), [0.0]), float)
-    assert logs[1] - logs[0] == pytest.approx(np.log(2), abs=0.6)
+    without = Posterior(PRIOR, posterior.likelihood.likelihood, STRATEGY)
+    at = np.array([[-1.0], [1.0]])
+    factor = np.asarray(posterior.log_prob(at, X_O), float) - np.asarray(without.log_prob(at, X_O), float)
+    # About 400 rows on either side: a standard error of 0.05 in log P, and a smooth network for a step.
+    assert factor[0] == pytest.approx(np.log(0.5), abs=0.25)
+    assert factor[1] == pytest.approx(0.0, abs=0.1)
