@@ -121,7 +121,8 @@ def test_every_check_that_applies_is_made_and_the_others_say_why(tmp_path):
     findings = run_checks(evidence(simulator=simulator, simulations=100), names)
     made = {check.name for check in findings.checks}
     assert {"cloud", "sampler", "predictive", "sbc", "coverage", "tarp", "local_c2st"} == made
-    assert {one.name for one in findings.skipped} == {"training", "members", "normaliser"}
+    others = {"training", "members", "normaliser", "learned_normaliser", "inner_mixing", "validity"}
+    assert {one.name for one in findings.skipped} == others
     assert all(check.advice and check.verdict in ("good", "doubtful", "bad") for check in findings.checks)
     findings.save(tmp_path / "checks")
     again = Findings.load(tmp_path / "checks")
