@@ -28,6 +28,16 @@ def test_rounds_need_an_observation_and_belong_to_sunle(tmp_path):
     assert "divi, online, exchange" in result.output
 
 
+def test_rounds_may_have_sizes_of_their_own(tmp_path):
+    given = ["--method", "sunle", "--observation", 1, "--out", tmp_path / "run"]
+    result = unle("run", "bimodal", *given, "--rounds", "60,some")
+    assert result.exit_code == 1
+    assert "500,250,250" in result.output
+    result = unle("run", "bimodal", *given, "--rounds", "60,40", "--budget", 120)
+    assert result.exit_code == 1
+    assert "add up to the budget of 120" in result.output
+
+
 @pytest.mark.slow
 def test_a_run_keeps_its_rounds_and_goes_on_where_it_stopped(tmp_path):
     out = tmp_path / "run"

@@ -17,6 +17,7 @@ from unle.commands.where import Where
 from unle.diagnose.c2st import c2st_fast
 from unle.errors import InputError, StoreError
 from unle.methods import AUNLE, NLE, SMNLE, SUNLE, AbstractSequential, ByExchange, Divi, Online, Tilted
+from unle.methods.sequential import round_sizes
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
 from unle.simulate import Simulations, simulate
@@ -46,7 +47,7 @@ class Request:
         timeout: seconds that one simulation may take.
         imported: check sum of the simulations that were made elsewhere and are used instead; None to simulate.
         simulations: these simulations; not needed when the run's directory has them.
-        rounds: of a sequential method; None for others.
+        rounds: of a sequential method, how many or the size of each; None for others.
         posterior: how sunle or smnle deals with its normaliser; None for others.
         flow: `maf` or `spline`, of nle and snle; None for others.
         sliced: whether smnle matches slices of scores.
@@ -63,10 +64,15 @@ class Request:
     timeout: float | None = None
     imported: str | None = None
     simulations: Simulations | None = None
-    rounds: int | None = None
+    rounds: int | list[int] | None = None
     posterior: str | None = None
     flow: str | None = None
     sliced: bool | None = None
+
+    @property
+    def round_count(self) -> int:
+        """How many rounds there are."""
+        return len(self.rounds) if isinstance(self.rounds, list) else self.rounds or 1
 
     def settings(self) -> dict[str, Any]:
         """Return everything that decides the result, for `run.json`."""
@@ -123,6 +129,8 @@ def open_run(path: Path, request: Request) -> RunDirectory:
         raise InputError(f"expected --posterior to be {', '.join(POSTERIORS)}; got {request.posterior!r}.")
     if request.method in SEQUENTIAL and request.x_o is None:
         raise InputError("expected an observation: a sequential method simulates around it; try --observation FILE.")
+    if request.rounds is not None:
+        round_sizes(request.budget, request.rounds)
     if request.method in SEQUENTIAL and request.imported is not None:
         raise InputError(
             "expected --method aunle, nle or smnle with --simulations: a sequential method chooses its own parameters."
@@ -161,7 +169,7 @@ def infer(request: Request, run: RunDirectory, stages: Stages, where: Where = HE
 
 
 def _infer(request: Request, run: RunDirectory, stages: Stages, where: Where) -> tuple[Posterior, Draws | None]:
-    fitted = run.likelihood((request.rounds or 1) - 1)
+    fitted = run.likelihood(request.round_count - 1)
     if run.finished("fit"):
         posterior = Posterior.load(fitted)
     else:

@@ -12,6 +12,7 @@ from unle.commands.report import report_after
 from unle.commands.where import Dask, Timeout, Where, Workers
 
 EXAMPLE = "Example:  unle run two_moons --observation 1 --check"
+BUDGET = 1000
 
 
 def run(
@@ -21,8 +22,11 @@ def run(
     method: Annotated[
         str, typer.Option(help="How to infer: aunle, or sunle in rounds; baselines nle, snle, smnle.")
     ] = "aunle",
-    budget: Annotated[int, typer.Option(min=1, help="Number of simulations.")] = 1000,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of sunle and snle.  [default: 10]")] = None,
+    budget: Annotated[int | None, typer.Option(min=1, help="Number of simulations.  [default: 1000]")] = None,
+    rounds: Annotated[
+        str | None,
+        typer.Option(help="Rounds of sunle and snle: how many, or the size of each, as in 500,250,250.  [default: 10]"),
+    ] = None,
     posterior: Annotated[
         str | None,
         typer.Option(
@@ -79,9 +83,9 @@ def run(
         if check and loaded.task is not None and loaded.task.draw_posterior is None:
             raise InputError(f"expected a task whose exact posterior is known with --check; that of {model} is not.")
         given = None if simulations is None else _load(simulations, loaded.prior.names)
-        budget = budget if given is None else len(given)
+        split, posterior = _defaults(method, rounds, posterior)
+        budget = (budget or (sum(split) if isinstance(split, list) else BUDGET)) if given is None else len(given)
         imported = None if given is None else given.digest()
-        rounds, posterior = _defaults(method, rounds, posterior)
         request = inference.Request(
             loaded,
             budget,
@@ -94,7 +98,7 @@ def run(
             timeout,
             imported,
             given,
-            rounds,
+            split,
             posterior,
             flow,
             sliced,
@@ -111,7 +115,7 @@ def run(
         report(directory, drawn, stages, score, as_json=as_json, done=done)
 
 
-def _defaults(method: str, rounds: int | None, posterior: str | None) -> tuple[int | None, str | None]:
+def _defaults(method: str, rounds: str | None, posterior: str | None) -> tuple[int | list[int] | None, str | None]:
     """Fill in what the method takes, and refuse what it would ignore."""
     from unle.commands.baselines import SEQUENTIAL
     from unle.errors import InputError
@@ -121,7 +125,18 @@ def _defaults(method: str, rounds: int | None, posterior: str | None) -> tuple[i
     if posterior is not None and method not in ("sunle", "smnle"):
         raise InputError(f"expected --posterior with --method sunle or smnle only; {method} has a normaliser.")
     default = {"sunle": "tilted", "smnle": "exchange"}.get(method)
-    return (rounds or 10) if method in SEQUENTIAL else None, posterior or default
+    return _split(rounds or "10") if method in SEQUENTIAL else None, posterior or default
+
+
+def _split(rounds: str) -> int | list[int]:
+    """Read a number of rounds, or the sizes of all of them."""
+    from unle.errors import InputError
+
+    try:
+        sizes = [int(part) for part in rounds.split(",")]
+    except ValueError:
+        raise InputError(f"expected --rounds to be a number, or sizes such as 500,250,250; got {rounds!r}.") from None
+    return sizes if len(sizes) > 1 else sizes[0]
 
 
 def _load(path: Path, names: Sequence[str]) -> Any:

@@ -72,10 +72,13 @@ def look(run: Any) -> Glance:
 
     counts = peek_simulations(run.path / "simulations.sqlite")
     latest = counts[-1] if counts else None
-    rounds = int(run.settings.get("rounds") or 1)
-    budget = run.settings.get("budget")
+    split, budget = run.settings.get("rounds") or 1, run.settings.get("budget")
+    rounds = len(split) if isinstance(split, list) else int(split)
     current = 0 if latest is None else latest.round
-    wanted = None if budget is None else int(budget) // rounds + (current < int(budget) % rounds)
+    if isinstance(split, list):
+        wanted = split[current] if current < rounds else None
+    else:
+        wanted = None if budget is None else int(budget) // rounds + (current < int(budget) % rounds)
     done = latest.done if latest else 0
     metrics = run.read_metrics()
     training = [record for record in metrics if record.get("stage") == "training"]
