@@ -36,7 +36,7 @@ def run(
     ] = None,
     every_round: Annotated[
         bool | None,
-        typer.Option("--every-round", help="Train energies in every round, not only after the last: sunle."),
+        typer.Option("--every-round", help="Train energies in every round, not after the last only: sunle."),
     ] = None,
     flow: Annotated[str | None, typer.Option(help="Flow of nle and snle: maf or spline.  [default: maf]")] = None,
     sliced: Annotated[bool | None, typer.Option("--sliced", help="Match slices of scores: smnle.")] = None,
