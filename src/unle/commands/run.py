@@ -54,6 +54,14 @@ def run(
         Path | None,
         typer.Option(help="Use these simulations (.npz, .csv, .parquet, or a run directory) instead of simulating."),
     ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Memory for simulations while a model is fitted, such as 2GB; of more, training sees a part at a time.  "
+            "[default: half of the machine's]",
+            show_default=False,
+        ),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Score a task's draws against exact ones (C2ST).")] = False,  # noqa: FBT002
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,  # noqa: FBT002
     with_report: Annotated[  # noqa: FBT002
@@ -102,6 +110,7 @@ def run(
             posterior,
             flow,
             sliced,
+            memory,
         )
         kept = inference.open_run(directory, request)
         stages = Stages()

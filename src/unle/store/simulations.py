@@ -43,6 +43,7 @@ from unle.store.ragged import Ragged
 from unle.store.reading import AT_ONCE, StoredRows, cut, read_batches, read_rows, read_span
 from unle.store.settling import settle
 
+SAMPLE, SAMPLE_BYTES = 100_000, 2**28  # most rows of a sample, if nothing is said
 AT_ONCE_BYTES = 2**24  # of a span, where rows are so long that `AT_ONCE` of them would be more
 
 _INSERT = (
@@ -244,16 +245,19 @@ class SimulationStore:
         """
         return read_span(self._connection, span, width)
 
-    def sample(self, rows: int, *, seed: int = 0) -> StoredRows:
+    def sample(self, rows: int | None = None, *, seed: int = 0) -> StoredRows:
         """Return a uniform random sample of all simulations, in the order of (round, id), in bounded memory.
 
         Args:
-            rows: most to return; if there are no more, all of them are.
+            rows: most to return; if there are no more, all of them are. By default 100,000, or as many as take a
+                quarter of a gigabyte: enough to judge a run by.
             seed: fixes the sample.
 
         Raises:
             StoreError: a row is damaged.
         """
+        if rows is None:
+            rows = max(1, min(SAMPLE, SAMPLE_BYTES // packed_size(self.dim(), self.width(None) or 0)))
         if self.count() <= rows:
             return self.read()
         reservoir, width = Reservoir(rows, [seed]), self.width(None) or 0
