@@ -81,11 +81,8 @@ class Request:
 
     def settings(self) -> dict[str, Any]:
         """Return everything that decides the result, for `run.json`."""
-        own = {
-            "flow": self.flow,
-            "sliced": self.sliced,
-            "memory": self.memory,
-        }  # only where given: older directories lack them
+        # Only where given: older directories lack them.
+        own = {"flow": self.flow, "sliced": self.sliced, "memory": self.memory}
         return {
             **{name: value for name, value in own.items() if value is not None},
             "method": self.method,

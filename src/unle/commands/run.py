@@ -57,7 +57,7 @@ def run(
     memory: Annotated[
         str | None,
         typer.Option(
-            help="Memory for simulations while a model is fitted, such as 2GB; of more, training sees a part at a time.  "
+            help="Memory for the simulations in training, such as 2GB; of more, it sees a part at a time.  "
             "[default: half of the machine's]",
             show_default=False,
         ),
