@@ -55,6 +55,7 @@ class Request:
         flow: `maf` or `spline`, of nle and snle; None for others.
         sliced: whether smnle matches slices of scores.
         memory: what simulations may take while a model is fitted, such as 2GB; None for half of the machine's.
+        every_round: whether sunle trains energies in every round.
     """
 
     model: Model
@@ -73,6 +74,7 @@ class Request:
     flow: str | None = None
     sliced: bool | None = None
     memory: str | None = None
+    every_round: bool | None = None
 
     @property
     def round_count(self) -> int:
@@ -82,7 +84,12 @@ class Request:
     def settings(self) -> dict[str, Any]:
         """Return everything that decides the result, for `run.json`."""
         # Only where given: older directories lack them.
-        own = {"flow": self.flow, "sliced": self.sliced, "memory": self.memory}
+        own = {
+            "flow": self.flow,
+            "sliced": self.sliced,
+            "memory": self.memory,
+            "every_round": self.every_round,
+        }
         return {
             **{name: value for name, value in own.items() if value is not None},
             "method": self.method,
@@ -110,6 +117,7 @@ class Request:
             parts["base"] = GaussianTraining(iterations=self.iterations)
         if self.method == "sunle":
             normalising = POSTERIORS[self.posterior or "tilted"]
+            parts["every_round"] = bool(self.every_round)
             if self.iterations is not None:
                 energies = normalising.energies
                 parts["training"] = TiltedTraining(
