@@ -367,10 +367,10 @@ METHODS = {
     "sunle": ["--method", "sunle", "--rounds", "2", "--budget", "200", *SMALL],
     "streamed": ["--budget", "1500", "--memory", "700kB", "--workers", "2", *SMALL, "--iterations", "150"],
 }
-# When a stage has begun: so many simulations are stored, or this stage before it is sealed.
+# When a stage has begun: so many simulations are stored, this stage before it is sealed, or this file is there.
 STAGES = {
     "aunle": {"simulating": 1, "training": 200, "sampling": "fit"},
-    "streamed": {"training": 1500},
+    "streamed": {"training": "metrics.jsonl"},
     "sunle": {"fitting the first round": 100, "training": 200, "sampling": "fit"},
 }
 
@@ -416,6 +416,8 @@ def _stages_of(method, folder):
 
 
 def _reached(out, sign):
+    if isinstance(sign, str) and (out / sign).exists():
+        return True
     if isinstance(sign, str):
         return (out / "seals.json").exists() and f'"{sign}"' in (out / "seals.json").read_text()
     if not (out / "simulations.sqlite").exists():
