@@ -22,7 +22,7 @@ from unle.models.polynomial import monomial_count
 from unle.progress import progress
 from unle.train.base_training import AbstractBaseTraining
 from unle.train.regression import fit_means, highest_degree
-from unle.train.splits import Splits, pad
+from unle.train.splits import Splits, batch_size, pad
 from unle.train.stream import Stream, put
 
 CLIP = 5.0  # global norm of a gradient
@@ -35,7 +35,7 @@ class GaussianTraining(AbstractBaseTraining):
         width: units per hidden layer.
         depth: hidden layers.
         iterations: optimiser steps.
-        batch: rows per step (fewer if there are fewer).
+        batch: rows per step, at least: one in forty where that is more (fewer if there are fewer).
         learning_rate: peak of the cosine schedule.
         weight_decay: decoupled weight decay.
         average: decay of the running mean of the weights that is validated and returned.
@@ -47,7 +47,7 @@ class GaussianTraining(AbstractBaseTraining):
     depth: int = eqx.field(static=True, default=3)
     iterations: int = eqx.field(static=True, default=2500)
     batch: int = eqx.field(static=True, default=256)
-    learning_rate: float = eqx.field(static=True, default=2e-3)
+    learning_rate: float = eqx.field(static=True, default=0.03)
     weight_decay: float = eqx.field(static=True, default=0.01)
     average: float = eqx.field(static=True, default=0.98)
     chunk: int = eqx.field(static=True, default=50)
@@ -98,7 +98,7 @@ def fit_gaussians(
     with progress("Fitting the Gaussian base", total=settings.iterations) as bar:
         for first in range(0, settings.iterations, settings.chunk):
             if stream is not None and first:
-                fresh = stream.take(settings.chunk * settings.batch)
+                fresh = stream.take(settings.chunk * batch_size(settings.batch, splits.train.shape[1]))
                 t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
             state = _chunk(state, bases, t, w, splits, keys, jnp.asarray(first), settings)
             score = float(jnp.mean(state.best_score))
@@ -163,7 +163,7 @@ def _start(keys, linear, t, w, splits: Splits, settings: GaussianTraining):
 @eqx.filter_jit
 def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: GaussianTraining) -> _Fit:
     optimiser = _optimiser(settings)
-    batch = min(settings.batch, splits.train.shape[1])
+    batch = batch_size(settings.batch, splits.train.shape[1])
 
     def one_member(state: _Fit, base, train, held_out, key) -> _Fit:
         def step(carry, i):
