@@ -37,9 +37,11 @@ from unle.errors import InputError, StoreError
 from unle.store.checks import row_checks
 from unle.store.connection import Connection
 from unle.store.packing import pack
+from unle.store.peek import COUNTS, RoundCount
 from unle.store.ragged import Ragged
 from unle.store.reading import StoredRows, read_batches, read_rows
 from unle.store.settling import settle
+from unle.store.tally import Tally
 
 _INSERT = (
     "INSERT INTO simulations (round, id, valid, reason, seconds, worker, dim, width, data) "
@@ -53,13 +55,15 @@ class SimulationStore:
     Args:
         path: the file, created with its tables when it does not exist; None keeps the table in memory.
         read_only: only look, which needs no right to write; the file must exist.
+        tally: a file that is kept up to date with the counts of every round; None for none.
 
     Raises:
         StoreError: the file is damaged, cannot be opened, or is something else.
     """
 
-    def __init__(self, path: str | Path | None, *, read_only: bool = False):
+    def __init__(self, path: str | Path | None, *, read_only: bool = False, tally: Path | None = None):
         self._connection = Connection(None if path is None else Path(path), read_only=read_only)
+        self._tally = None if tally is None else Tally(tally, self._counts())
 
     def __enter__(self) -> "SimulationStore":
         return self
@@ -74,6 +78,8 @@ class SimulationStore:
 
     def close(self) -> None:
         """Close the file; what was appended is already safe."""
+        if self._tally is not None:
+            self._tally.write()
         self._connection.close()
 
     def append(
@@ -134,6 +140,12 @@ class SimulationStore:
                 f"{self._connection.name} already holds some of the simulations {numbers.min()} to {numbers.max()} "
                 f"of round {round}; each is stored once."
             ) from error
+        if self._tally is not None:
+            self._tally.add(int(round), valid.tolist(), float(seconds.sum()))
+
+    def _counts(self) -> list[RoundCount]:
+        rows = self._connection.query(COUNTS)
+        return [RoundCount(int(r), int(n), int(bad), float(seconds)) for r, n, bad, seconds in rows]
 
     def count(self, round: int | None = None) -> int:
         """Return how many simulations there are, in one round or in all."""
