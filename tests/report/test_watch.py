@@ -145,7 +145,7 @@ with RunDirectory.open({str(run.path)!r}).working():
     result = CliRunner().invoke(app, ["watch", str(run.path)])
     assert result.exit_code == 1
     assert result.stdout.startswith("stopped; 40 of 100 simulations")
-    assert "its process is gone" in result.stderr
+    assert "its process is gone" in result.stdout
     assert f"unle resume {run.path}" in result.stderr
 
 

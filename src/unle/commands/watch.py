@@ -42,7 +42,7 @@ def watch(
         else:
             last = _lines(run, first, every)
         if last.stage == "stopped":
-            say(f"the run stopped before its end: {last.why}; to go on: unle resume {directory}")
+            say(f"the run stopped before its end; to go on: unle resume {directory}")
             raise typer.Exit(0 if once else 1)
 
 

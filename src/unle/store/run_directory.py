@@ -105,7 +105,7 @@ class RunDirectory:
         """
         path = Path(path)
         if not (path / "run.json").exists():
-            raise StoreError(f"{path} holds no run: it has no run.json.")
+            raise StoreError(f"{path} holds no run: it has no run.json (that of a new run appears after some seconds).")
         content = read_sealed(path / "run.json")
         if content.get("format") != FORMAT:
             raise StoreError(f"{path / 'run.json'} has format {content.get('format')}; this version reads {FORMAT}.")
