@@ -161,7 +161,7 @@ def trained(seed: int, kind: str) -> Check:
         | {"recoveries": int(recoveries[i])}
         for i in chunks
     ]
-    return training_health([*records, {"stage": "fitted", "energy": "full", "outcome": outcome, "gain": gain[-1]}])
+    return training_health([*records, {"stage": "fitted", "energy": "full", "outcome": outcome, "gain": gain.max()}])
 
 
 def descended(seed: int, kind: str) -> Check:

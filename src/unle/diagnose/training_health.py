@@ -22,7 +22,7 @@ GAP = (0.5, 3.0)  # nats, over the last chunks: doubtful and bad from here on
 RECOVERIES = (1.0, 10.0)  # roll-backs
 LAST = 3  # chunks
 STILL_RISING = 0.05  # nats per chunk over the last chunks
-STILL_FALLING = 0.05  # share of the whole fall of a loss that came in the last chunks
+STILL_FALLING = 0.05  # share of the whole fall of a loss that came in its last fifth
 LOWEST_ESS = (0.05, 0.005)  # share of the particles that carry weight
 LITTLE = 0.05  # nats of held-out gain that hardly show
 
@@ -84,13 +84,14 @@ def _of_descent(records: Sequence[Mapping[str, Any]]) -> Check:
     held_out, loss = (np.array([float(record[name]) for record in records]) for name in ("held_out", "loss"))
     last = records[-1]
     fall = float(held_out[0] - held_out[-1])
-    late = float(held_out[-1 - LAST] - held_out[-1]) if len(held_out) > LAST else 0.0
+    window = max(LAST, len(held_out) // 5)
+    late = float(held_out[-1 - window] - held_out[-1]) if len(held_out) > window else 0.0
     ran_out = "steps" in last and int(last["step"]) >= int(last["steps"])
     verdict: Verdict = "good"
     advice = "The held-out loss fell and settled."
     if not np.isfinite(held_out[-1]):
         verdict, advice = "bad", "Training diverged: look for wild or constant columns in the data, and fit again."
-    elif ran_out and len(held_out) > LAST and late > STILL_FALLING * max(fall, 1e-12):
+    elif ran_out and late > STILL_FALLING * max(fall, 1e-12):
         verdict = "doubtful"
         advice = "The held-out loss was still falling when the steps ran out: fit again with more --iterations."
     elif fall <= 0:
