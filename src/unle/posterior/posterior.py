@@ -129,7 +129,7 @@ class Posterior(eqx.Module):
         some = values[np.linspace(0, len(values) - 1, MAP_DRAWS).astype(int)]  # always as many: compiled once
         heights = np.asarray(self.log_prob(some, x_o), float)
         best = np.argsort(-heights)[:MAP_STARTS]
-        found = [(heights[best[0]], some[best[0]])]
+        found: list[tuple[float, np.ndarray]] = [(float(heights[best[0]]), some[best[0]])]
         for u in np.asarray(_unconstrained(self.prior, jnp.asarray(some[best])), float):
             end = minimize(lambda u: _depth(self.prior, likelihood, u, rows)[:2], u, jac=True, method="L-BFGS-B")
             found.append((-float(end.fun), _depth(self.prior, likelihood, end.x, rows)[2]))
