@@ -51,6 +51,7 @@ class Request:
         posterior: how sunle or smnle deals with its normaliser; None for others.
         flow: `maf` or `spline`, of nle and snle; None for others.
         sliced: whether smnle matches slices of scores.
+        every_round: whether sunle trains energies in every round.
     """
 
     model: Model
@@ -68,6 +69,7 @@ class Request:
     posterior: str | None = None
     flow: str | None = None
     sliced: bool | None = None
+    every_round: bool | None = None
 
     @property
     def round_count(self) -> int:
@@ -76,7 +78,8 @@ class Request:
 
     def settings(self) -> dict[str, Any]:
         """Return everything that decides the result, for `run.json`."""
-        own = {"flow": self.flow, "sliced": self.sliced}  # only where given: older directories lack them
+        # Only where given: older directories lack them.
+        own = {"flow": self.flow, "sliced": self.sliced, "every_round": self.every_round}
         return {
             **{name: value for name, value in own.items() if value is not None},
             "method": self.method,
@@ -104,6 +107,7 @@ class Request:
             parts["base"] = GaussianTraining(iterations=self.iterations)
         if self.method == "sunle":
             normalising = POSTERIORS[self.posterior or "tilted"]
+            parts["every_round"] = bool(self.every_round)
             if self.iterations is not None:
                 energies = normalising.energies
                 parts["training"] = TiltedTraining(

@@ -34,6 +34,10 @@ def run(
             "[default: the first]"
         ),
     ] = None,
+    every_round: Annotated[
+        bool | None,
+        typer.Option("--every-round", help="Train energies in every round, not after the last only: sunle."),
+    ] = None,
     flow: Annotated[str | None, typer.Option(help="Flow of nle and snle: maf or spline.  [default: maf]")] = None,
     sliced: Annotated[bool | None, typer.Option("--sliced", help="Match slices of scores: smnle.")] = None,
     observation: Annotated[
@@ -84,6 +88,8 @@ def run(
             raise InputError(f"expected a task whose exact posterior is known with --check; that of {model} is not.")
         given = None if simulations is None else _load(simulations, loaded.prior.names)
         split, posterior = _defaults(method, rounds, posterior)
+        if every_round and method != "sunle":
+            raise InputError(f"expected --every-round with --method sunle only; {method} has no energies in rounds.")
         budget = (budget or (sum(split) if isinstance(split, list) else BUDGET)) if given is None else len(given)
         imported = None if given is None else given.digest()
         request = inference.Request(
@@ -102,6 +108,7 @@ def run(
             posterior,
             flow,
             sliced,
+            every_round,
         )
         kept = inference.open_run(directory, request)
         stages = Stages()

@@ -12,6 +12,9 @@ from unle.methods import AbstractSequential, Round, Rounds
 from unle.posterior import Posterior
 from unle.simulate import simulate_at
 from unle.store import RunDirectory
+from unle.store.modules import load_module, save_module
+
+ENERGIES = "energies"  # of a round, from which the next one starts
 
 
 def fit_in_rounds(
@@ -76,7 +79,11 @@ def _keep(state: Rounds, done: Round, run: RunDirectory) -> None:
     proposals, record = folder / "proposals.npy", folder / "round.json"
     np.save(proposals, state.proposals, allow_pickle=False)
     record.write_text(json.dumps(done._asdict()), encoding="utf-8")
-    run.seal(_stage(done.number), [proposals, record])
+    files = [proposals, record]
+    if state.carried is not None:
+        save_module(folder / ENERGIES, state.carried)
+        files += [folder / f"{ENERGIES}.json", folder / f"{ENERGIES}.npz"]
+    run.seal(_stage(done.number), files)
 
 
 def _recall(state: Rounds, simulations: Any, run: RunDirectory) -> None:
@@ -84,6 +91,7 @@ def _recall(state: Rounds, simulations: Any, run: RunDirectory) -> None:
     try:
         proposals = np.load(folder / "proposals.npy", allow_pickle=False)
         done = Round(**json.loads((folder / "round.json").read_text(encoding="utf-8")))
+        carried = load_module(folder / ENERGIES) if (folder / f"{ENERGIES}.json").exists() else None
     except (OSError, ValueError, TypeError) as error:
         raise StoreError(f"{folder} is damaged: {error}.") from None
-    state.recall(simulations, done, proposals)
+    state.recall(simulations, done, proposals, carried)

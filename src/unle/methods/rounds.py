@@ -10,6 +10,7 @@ bought with accuracy at the observation.
 
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,12 +18,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
 from unle.methods.inputs import FEWEST, apply_space
 from unle.methods.proposals import FEWEST_EFFECTIVE, SHARE_EFFECTIVE, Box, supported_temperature
 from unle.models import (
+    AbstractLikelihood,
     AlwaysValid,
     Ensemble,
     NoEnergy,
@@ -32,10 +34,10 @@ from unle.models import (
     TractableLikelihood,
     with_validity,
 )
-from unle.posterior import Posterior, TemperedSmc
+from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Posterior, TemperedSmc
 from unle.simulate import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
-from unle.train import Splits, ValidityFit, fit_validity, make_splits
+from unle.train import Carried, Splits, ValidityFit, fit_validity, make_splits
 
 PROPOSED = 1000  # draws of the tempered posterior from which proposals are taken, at least
 
@@ -73,8 +75,9 @@ class Fitting(NamedTuple):
         t: standardised parameters.
         w: standardised data.
         splits: training and held-out rows of every member.
+        rows: which of the valid simulations of all rounds these are.
         bases: the members' bases.
-        likelihood: of the bases alone, confined to the region.
+        likelihood: of valid data, by the bases alone; see `Rounds.focused`.
     """
 
     theta_space: ThetaSpace
@@ -82,8 +85,21 @@ class Fitting(NamedTuple):
     t: Float[Array, "rows dim"]
     w: Float[Array, "rows data"]
     splits: Splits
+    rows: np.ndarray
     bases: Any
     likelihood: TractableLikelihood
+
+
+class Refined(NamedTuple):
+    """A better likelihood than that of the bases, from which to propose.
+
+    Attributes:
+        likelihood: of valid data.
+        strategy: that draws from its posterior.
+    """
+
+    likelihood: AbstractLikelihood
+    strategy: AbstractStrategy | AbstractDoublyIntractableStrategy
 
 
 class Rounds:
@@ -96,10 +112,26 @@ class Rounds:
         base: how bases are fitted.
         members: size of the ensemble.
         seed: fixes everything but the simulations.
+        refine: takes a key and this object after the fit of every round but the last, and returns a likelihood to
+            propose from instead of the bases', or None.
+
+    Attributes:
+        carried: what `refine` keeps from round to round.
     """
 
-    def __init__(self, prior: Prior, x_o: Any, sizes: list[int], *, base: Any, members: int, seed: int):
-        self.prior, self.sizes, self.base, self.members = prior, sizes, base, members
+    def __init__(
+        self,
+        prior: Prior,
+        x_o: Any,
+        sizes: list[int],
+        *,
+        base: Any,
+        members: int,
+        seed: int,
+        refine: Callable[[PRNGKeyArray, "Rounds"], Refined | None] | None = None,
+    ):
+        self.prior, self.sizes, self.base, self.members, self.refine = prior, sizes, base, members, refine
+        self.carried: Carried | None = None
         self.x_o = np.atleast_2d(np.asarray(x_o, float))
         self.history: list[Round] = []
         self._simulations: Simulations | None = None
@@ -144,14 +176,18 @@ class Rounds:
         simulations = self._take(simulations)
         key = jr.fold_in(jr.key(self.seed), self.number)
         self._fitting = self._fit(key)
-        beta, proposals = self._tempered(jr.fold_in(key, 1))
+        refined = None if self.refine is None or self.is_last else self.refine(jr.fold_in(key, 2), self)
+        beta, proposals = self._proposed(jr.fold_in(key, 1), refined)
         done = self._record(simulations, beta, proposals, time.perf_counter() - start)
         self._close(done, proposals)
         return done
 
-    def recall(self, simulations: Any, done: Round, proposals: Float[np.ndarray, "n dim"]) -> None:
+    def recall(
+        self, simulations: Any, done: Round, proposals: Float[np.ndarray, "n dim"], carried: Carried | None = None
+    ) -> None:
         """Take a round that was fitted before: its simulations, what it did, and the proposals it led to."""
         self._take(simulations)
+        self.carried = carried
         self._close(done, np.asarray(proposals, float))
 
     def _take(self, simulations: Any) -> Simulations:
@@ -222,7 +258,7 @@ class Rounds:
         self.validity = self._fit_validity(key_validity)
         low, high = (getattr(np, end)(everywhere[inside], axis=0) for end in ("min", "max"))
         self._region = Region(first_theta, jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32))
-        return Fitting(theta_space, x_space, t, w, splits, bases, self.focused(ensemble))
+        return Fitting(theta_space, x_space, t, w, splits, np.flatnonzero(inside), bases, ensemble)
 
     def _first_spaces(self, theta: np.ndarray, x: np.ndarray) -> tuple[ThetaSpace, XSpace]:
         """Return the coordinates of the first round, which later ones only shift and scale."""
@@ -242,23 +278,35 @@ class Rounds:
         sims = self.simulations
         return None if sims.valid.all() else fit_validity(key, sims.theta, sims.valid)
 
-    def _tempered(self, key) -> tuple[float, np.ndarray]:
-        """Draw from the largest power of the posterior that the simulations support."""
-        likelihood = self.fitting.likelihood
+    def _proposed(self, key, refined: Refined | None) -> tuple[float, np.ndarray]:
+        """Draw from the posterior with the largest power of the likelihood that the valid simulations support.
+
+        P(valid | theta) keeps its full weight: it is fitted to all simulations, valid or not.  A doubly intractable
+        likelihood has no powers that could be sampled: the bases propose until all of the posterior is supported.
+        """
+        better = self.fitting.likelihood if refined is None else refined.likelihood
+        likelihood = better if isinstance(better, TractableLikelihood) else self.fitting.likelihood
+        beta = self._supported(likelihood)
+        if refined is None or isinstance(better, TractableLikelihood) or beta < 1:
+            target, strategy = Tempered(likelihood, jnp.asarray(beta, jnp.float32)), TemperedSmc()
+        else:
+            target, strategy = better, refined.strategy
+        n = max([PROPOSED, *self.sizes[1:]])  # one number for all rounds: one compilation
+        seed = int(jr.randint(key, (), 0, 2**31 - 1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnleWarning)  # x_o outside the simulations was said once
+            posterior = Posterior(self.prior, self.focused(target), strategy)
+            return beta, np.asarray(posterior.sample(self.x_o, n, seed=seed), float)
+
+    def _supported(self, likelihood: TractableLikelihood) -> float:
+        """Return the largest power of the likelihood that the valid simulations support."""
         theta = self.simulations.valid_theta
         rows = jnp.asarray(self.x_o, jnp.float32)
         capacity = sum(self.sizes)
         padded = np.resize(theta, (max(capacity, len(theta)), theta.shape[1]))
         values = np.asarray(_log_likelihoods(likelihood, jnp.asarray(padded, jnp.float32), rows))[: len(theta)]
         upcoming = self.sizes[min(self.number + 1, len(self.sizes) - 1)]
-        beta = supported_temperature(values, max(FEWEST_EFFECTIVE, SHARE_EFFECTIVE * upcoming))
-        posterior = Posterior(self.prior, Tempered(likelihood, jnp.asarray(beta, jnp.float32)), TemperedSmc())
-        n = max(PROPOSED, max(self.sizes))
-        seed = int(jr.randint(key, (), 0, 2**31 - 1))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnleWarning)  # x_o outside the simulations was said once
-            draws = np.asarray(posterior.sample(self.x_o, n, seed=seed), float)
-        return beta, draws
+        return supported_temperature(values, max(FEWEST_EFFECTIVE, SHARE_EFFECTIVE * upcoming))
 
     def _record(self, simulations: Simulations, beta: float, proposals: np.ndarray, seconds: float) -> Round:
         theta_space, x_space = self._first_spaces(simulations.theta, simulations.x)

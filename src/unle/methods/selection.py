@@ -48,6 +48,8 @@ def gated(
     w: Float[Array, "n data"],
     splits: Splits,
     particles: AbstractParticles,
+    *,
+    held: int | None = None,
 ) -> Choice:
     """Keep the energies only if, with constants estimated afresh, they raise the held-out likelihood.
 
@@ -62,6 +64,7 @@ def gated(
         w: standardised data.
         splits: training and held-out rows of every member.
         particles: how constants are estimated.
+        held: how many of the held-out rows are not repetitions; all by default.
     """
     members = splits.train.shape[0]
     alone = Choice(TiltedModel(bases, NoEnergy()), jnp.zeros(members), 0.0)
@@ -70,7 +73,7 @@ def gated(
     models = TiltedModel(bases, fit.energies)
     # Other draws than those that chose the chunk: the choice must not flatter itself.
     scores = validate(jr.split(key, members), joint, models, t, w, splits, particles, fit.particles)
-    rows = np.ravel(np.asarray(scores.rows))
+    rows = np.ravel(np.asarray(scores.rows)[:, :held])
     gain, error = float(rows.mean()), float(rows.std() / np.sqrt(len(rows)))
     trusted = float(jnp.min(scores.ess)) > LOWEST_ESS
     return Choice(models, scores.log_z, gain) if trusted and gain > error else alone  # NaN is not greater

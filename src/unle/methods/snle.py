@@ -60,5 +60,5 @@ class SNLE(AbstractSequential):
         """Return the posterior of the last round's flow."""
         if on_metrics is not None:
             on_metrics(stage="fitted", rows=len(state.fitting.t))
-        posterior = Posterior(self.prior, state.fitting.likelihood, self.strategy)
+        posterior = Posterior(self.prior, state.focused(state.fitting.likelihood), self.strategy)
         return SequentialRun(posterior, state.simulations, tuple(state.history))

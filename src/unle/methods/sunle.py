@@ -2,7 +2,7 @@ r"""Sequential UNLE: an energy-based likelihood, learned in rounds around one ob
 
 1. Simulate at parameters drawn from the prior, later from the posterior so far, tempered (`unle.methods.proposals`).
 2. Fit an ensemble of conditional Gaussians q0(x | theta) to the simulations near the posterior; they make proposals.
-3. After the last round, train energies on top of them by maximum likelihood,
+3. After the last round (or after every one), train energies on top of them by maximum likelihood,
 
        q(x | theta) = q0(x | theta) exp(-E(theta, x)) / Z(theta),
 
@@ -14,26 +14,34 @@ Reference: Glaser et al., "Maximum likelihood learning of unnormalized models fo
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.methods.normalising import AbstractNormalising, Fitted, Tilted
-from unle.methods.rounds import Rounds
-from unle.methods.selection import gated, simplest_as_good
+from unle.methods.rounds import Refined, Rounds
+from unle.methods.selection import Choice, gated, simplest_as_good
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.models import Ensemble
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import (
     AbstractBaseTraining,
+    Carried,
+    Frame,
     GaussianTraining,
     JointSpace,
+    Splits,
+    TiltedFit,
     TiltedTraining,
     fit_tilted,
+    pad,
+    warm_start,
 )
 
 
@@ -49,6 +57,8 @@ class SUNLE(AbstractSequential):
             `ByExchange()`.
         training: how energies are trained, if not as `normalising` has it.
         strategy: how an ordinary posterior is sampled.
+        every_round: train energies in every round, each from those of the round before, and propose by them; the bases
+            propose otherwise, which takes less time.
 
     Example:
         >>> import unle
@@ -65,6 +75,7 @@ class SUNLE(AbstractSequential):
     normalising: AbstractNormalising = Tilted()
     training: TiltedTraining | None = None
     strategy: AbstractStrategy = TemperedSmc()
+    every_round: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
         if self.members < 1:
@@ -72,42 +83,99 @@ class SUNLE(AbstractSequential):
 
     def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> Rounds:
         """Return the rounds to drive by hand: `propose`, simulate, `add`, and in the end `finish`."""
-        return Rounds(self.prior, x_o, round_sizes(budget, rounds), base=self.base, members=self.members, seed=seed)
+        sizes, refine = round_sizes(budget, rounds), self._refine if self.every_round else None
+        return Rounds(self.prior, x_o, sizes, base=self.base, members=self.members, seed=seed, refine=refine)
 
     def finish(self, state: Rounds, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
         """Train the energies on the simulations so far, and return the posterior."""
         likelihood, strategy = self._likelihood(state, on_metrics)
-        posterior = Posterior(self.prior, likelihood, strategy)
+        posterior = Posterior(self.prior, state.focused(likelihood), strategy)
         return SequentialRun(posterior, state.simulations, tuple(state.history))
 
+    def _refine(self, key: PRNGKeyArray, state: Rounds) -> Refined | None:
+        """Train energies in the middle of the rounds, from those of the round before."""
+        key_fit, key_gate, key_z = jr.split(key, 3)
+        task = _Task.of(self.prior, state, padded=True)
+        settings = self.training or self.normalising.energies
+        fit = task.fit(key_fit, settings, sees_theta=True, start=state.carried)
+        state.carried = Carried.of(task.frame, fit.energies, fit.particles)
+        choice = task.gate(key_gate, fit, settings)
+        if choice.gain == 0:
+            return None
+        resolved = self.normalising(key_z, _fitted(state, fit, choice))
+        return Refined(resolved.likelihood, resolved.strategy)
+
     def _likelihood(self, state: Rounds, on_metrics):
-        data = state.fitting
         key_fit, key_gate, key_z = jr.split(jr.fold_in(jr.key(state.seed), 10_000), 3)
-        joint = JointSpace.of(self.prior, data.theta_space)
+        task = _Task.of(self.prior, state, padded=self.every_round)
         settings = self.training or self.normalising.energies
 
         def on_chunk(record):
             if on_metrics is not None:
                 on_metrics(stage="training", **record)
 
-        rows = (data.t, data.w, data.splits)
         fits = [
-            fit_tilted(key, joint, data.bases, *rows, settings=settings, sees_theta=sees, on_chunk=on_chunk)
+            # The simpler energy knows no theta, and in new coordinates the old one does: it starts anew.
+            task.fit(key, settings, sees_theta=sees, start=state.carried if sees else None, on_chunk=on_chunk)
             for key, sees in zip(jr.split(key_fit), (False, True), strict=True)
         ]
         fit = simplest_as_good(*fits)
-        choice = gated(key_gate, joint, data.bases, fit, *rows, settings.particles)
+        choice = task.gate(key_gate, fit, settings)
         kept = "none" if choice.gain == 0 else "theta-free" if fit is fits[0] else "full"
         if on_metrics is not None:
             on_metrics(stage="fitted", energy=kept, outcome=fit.outcome.name, gain=choice.gain)
             if state.validity is not None:
                 on_metrics(stage="validity", **{k: v for k, v in state.validity._asdict().items() if k != "validity"})
         if kept == "none" or fit.validation is None:
-            return data.likelihood, self.strategy  # normalised bases: an ordinary posterior
-        order = [int(k) for k in np.argsort(-np.asarray(fit.validation.gain))]
-        ensemble = Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z)
-        resolved = self.normalising(key_z, Fitted(ensemble, order, state.proposals, fit.particles, data.t))
+            return state.fitting.likelihood, self.strategy  # normalised bases: an ordinary posterior
+        resolved = self.normalising(key_z, _fitted(state, fit, choice))
         if on_metrics is not None:
             errors = {"error": resolved.error, "error_sd": resolved.error_sd, "noise_sd": resolved.noise_sd}
             on_metrics(stage="normalised", **errors)
-        return state.focused(resolved.likelihood), resolved.strategy
+        return resolved.likelihood, resolved.strategy
+
+
+class _Task(NamedTuple):
+    """The data on which energies are trained, and their coordinates."""
+
+    joint: JointSpace
+    frame: Frame
+    t: Float[Array, "n dim"]
+    w: Float[Array, "n data"]
+    splits: Splits
+    held: int
+
+    @classmethod
+    def of(cls, prior: Prior, state: Rounds, *, padded: bool) -> "_Task":
+        """Take the data of the current region; padded to one length, all rounds share one compiled training."""
+        data = state.fitting
+        frame = Frame(data.theta_space, data.x_space, data.bases, data.t, jnp.asarray(data.rows))
+        rows = pad(data.t, data.w, data.splits, sum(state.sizes) if padded else None)
+        return cls(JointSpace.of(prior, data.theta_space), frame, *rows, data.splits.held_out.shape[1])
+
+    def fit(
+        self,
+        key: PRNGKeyArray,
+        settings: TiltedTraining,
+        *,
+        sees_theta: bool,
+        start: Carried | None,
+        on_chunk: Callable | None = None,
+    ) -> TiltedFit:
+        """Train one energy per member."""
+        warm = None if start is None else warm_start(start, self.frame, pairs=len(self.t))
+        data = (self.joint, self.frame.bases, self.t, self.w, self.splits)
+        return fit_tilted(key, *data, settings=settings, sees_theta=sees_theta, start=warm, on_chunk=on_chunk)
+
+    def gate(self, key: PRNGKeyArray, fit: TiltedFit, settings: TiltedTraining) -> Choice:
+        """Keep the energies only if they help."""
+        rows = (self.t, self.w, self.splits)
+        return gated(key, self.joint, self.frame.bases, fit, *rows, settings.particles, held=self.held)
+
+
+def _fitted(state: Rounds, fit: TiltedFit, choice: Choice) -> Fitted:
+    data, gains = state.fitting, fit.gains
+    order = [int(k) for k in np.argsort(-gains)]
+    ensemble = Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z)
+    around = state.proposals if state.number else state.simulations.valid_theta
+    return Fitted(ensemble, order, around, fit.particles, data.t)

@@ -2,10 +2,11 @@
 
 from unle.space.marginals import Marginals, choose_marginals
 from unle.space.prior import Prior
-from unle.space.restandardise import restandardise_theta, restandardise_x
+from unle.space.restandardise import affine_change, restandardise_theta, restandardise_x
 from unle.space.scaling import Standardiser, ThetaSpace, XSpace, fit_theta_space, fit_x_space
 
 __all__ = [
+    "affine_change",
     "Marginals",
     "Prior",
     "Standardiser",

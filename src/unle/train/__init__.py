@@ -1,6 +1,7 @@
 """Training: fit bases and energies to simulations."""
 
 from unle.train.base_training import AbstractBaseTraining, FixedBase
+from unle.train.carry import Carried, Frame, WarmStart, warm_start
 from unle.train.descent import Descended, Descent, descend
 from unle.train.flow import FlowTraining
 from unle.train.gaussian import GaussianTraining, fit_gaussians
@@ -21,11 +22,13 @@ __all__ = [
     "AbstractParticles",
     "BaseParticles",
     "Batch",
+    "Carried",
     "DataParticles",
     "Descended",
     "Descent",
     "FixedBase",
     "FlowTraining",
+    "Frame",
     "GaussianTraining",
     "JointSpace",
     "PairedChains",
@@ -44,6 +47,7 @@ __all__ = [
     "ValidityFit",
     "ValidityTraining",
     "WarmSmc",
+    "WarmStart",
     "estimate_log_z",
     "descend",
     "fit_gaussians",
@@ -56,4 +60,5 @@ __all__ = [
     "online_start",
     "online_update",
     "validate",
+    "warm_start",
 ]

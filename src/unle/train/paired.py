@@ -73,6 +73,19 @@ class _Paired(AbstractParticles):
         zeros = jnp.zeros((pairs, self.n))
         return PairedState(v, zeros, zeros, self.step_size.init(1))
 
+    def started(self, state, known):
+        """Take the particles of pairs that had some; new pairs, marked by NaN, keep their draws of the base."""
+        if known is None:
+            return state
+        new = jnp.isnan(known[0]).any(axis=(1, 2))
+        fresh = (state.positions, state.log_weights, state.energies)
+
+        def choose(old, drawn):
+            return jnp.where(new.reshape(new.shape + (1,) * (drawn.ndim - 1)), drawn, old)
+
+        positions, log_weights, energies = map(choose, known, fresh)
+        return PairedState(positions, log_weights, energies, state.step_state)
+
     def log_z(self, key, joint, state, model, t):
         """Average exp(-E) over draws of the base at each t, the same v for all."""
         v = model.base.draws_whitened(key, self.importance)

@@ -95,6 +95,10 @@ class AbstractParticles(eqx.Module):
             batch: the data of this iteration; only particles that belong to data look at it.
         """
 
+    def started(self, state: Any, known: Any) -> Any:
+        """Take over the particles of a warm start, if there are any; nothing to do for most."""
+        return state
+
     def renew(self, joint: JointSpace, state: Any, model: TiltedModel) -> Any:
         """Prepare for another chunk of training, with the model as it is now; nothing to do for most."""
         return state

@@ -39,17 +39,17 @@ def pad(
 ) -> tuple[Float[Array, "m dim"], Float[Array, "m data"], Splits]:
     """Bring data and splits to shapes that depend on `capacity` alone, so that growing data compile once.
 
-    Rows are filled up with zeros that no index points to.  Indices are repeated in turn: the first ones are all of
-    them once, and the others hardly change how often each row is drawn.
+    Rows and indices are repeated in turn: the first ones are all of them once, and the others hardly change how often
+    each row is drawn.
     """
     n = t.shape[0]
     if capacity is None or capacity <= n:
         return t, w, splits
     held = held_out_size(capacity)
-    rows = [(0, capacity - n), (0, 0)]
 
     def repeat(indices, length):
         return jnp.asarray(np.stack([np.resize(row, max(length, len(row))) for row in np.asarray(indices)]))
 
     padded = Splits(repeat(splits.train, capacity - held), repeat(splits.held_out, held))
-    return jnp.pad(t, rows), jnp.pad(w, rows), padded
+    rows = np.arange(capacity) % n
+    return t[rows], w[rows], padded

@@ -24,6 +24,7 @@ from unle.errors import Outcome
 from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
 from unle.progress import progress
 from unle.samplers import ess, normalise, over_devices
+from unle.train.carry import WarmStart
 from unle.train.joint import JointSpace
 from unle.train.particles import AbstractParticles, Batch, Cloud, DataParticles
 from unle.train.splits import Splits
@@ -104,7 +105,13 @@ class TiltedFit(NamedTuple):
     @property
     def gain(self) -> float:
         """Mean held-out gain over the bases in nats; 0 if there was none."""
-        return 0.0 if self.validation is None else float(jnp.mean(self.validation.gain))
+        return float(np.mean(self.gains))
+
+    @property
+    def gains(self) -> np.ndarray:
+        """Held-out gain of every member."""
+        members = self.energies.net.biases[0].shape[0]
+        return np.zeros(members) if self.validation is None else np.asarray(self.validation.gain)
 
 
 class _Member(NamedTuple):
@@ -125,6 +132,7 @@ def fit_tilted(
     *,
     settings: TiltedTraining,
     sees_theta: bool,
+    start: WarmStart | None = None,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
 ) -> TiltedFit:
     """Train one energy per member on top of the members' bases.
@@ -138,6 +146,7 @@ def fit_tilted(
         splits: training and held-out rows of every member.
         settings: of the training.
         sees_theta: False holds the energy's weights on theta at zero: one residual shape for all theta.
+        start: energies, and particles if each pair has its own, to begin with; None for nearly constant energies.
         on_chunk: called with the record of every chunk, as it ends.
 
     Returns:
@@ -146,7 +155,7 @@ def fit_tilted(
     members = splits.train.shape[0]
     key_init, key_train, key_z = jr.split(key, 3)
     visible = jnp.asarray(sees_theta)
-    state = _start(jr.split(key_init, members), joint, bases, t, visible, settings)
+    state = _start(jr.split(key_init, members), joint, bases, t, visible, settings, start)
     r = _features(bases, t, w)
     best, best_gain, best_chunk, best_validation = state, 0.0, -1, None
     highest = np.zeros(members)
@@ -214,8 +223,9 @@ def _start(
     t: Float[Array, "n dim"],
     visible: Bool[Array, ""],
     settings: TiltedTraining,
+    start: WarmStart | None,
 ) -> _Member:
-    def one(key, base):
+    def one(key, base, start: WarmStart | None):
         key_net, key_particles = jr.split(key)
         dim_theta, dim_data = (
             joint.centre.shape[0],
@@ -231,10 +241,12 @@ def _start(
             sees_theta=visible,
         )
         particles = settings.particles.init(key_particles, joint, base, t)
+        if start is not None:
+            energy, particles = start.energies, settings.particles.started(particles, start.particles)
         opt = _optimiser(settings).init(eqx.filter(energy, eqx.is_array))
         return _Member(energy, opt, energy, particles, jnp.ones(()))
 
-    return eqx.filter_vmap(one)(keys, bases)
+    return eqx.filter_vmap(one)(keys, bases, start)
 
 
 @eqx.filter_jit

@@ -47,15 +47,15 @@ class ValidityTraining(eqx.Module):
         patience: chunks without improvement after which the fit stops.
     """
 
-    members: int = eqx.field(static=True, default=3)
+    members: int = eqx.field(static=True, default=5)
     width: int = eqx.field(static=True, default=32)
     depth: int = eqx.field(static=True, default=2)
-    iterations: int = eqx.field(static=True, default=2000)
-    batch: int = eqx.field(static=True, default=256)
-    learning_rate: float = eqx.field(static=True, default=3e-3)
-    weight_decay: float = eqx.field(static=True, default=0.01)
-    chunk: int = eqx.field(static=True, default=50)
-    patience: int = eqx.field(static=True, default=6)
+    iterations: int = eqx.field(static=True, default=10_000)
+    batch: int = eqx.field(static=True, default=1024)
+    learning_rate: float = eqx.field(static=True, default=0.01)
+    weight_decay: float = eqx.field(static=True, default=0.1)
+    chunk: int = eqx.field(static=True, default=100)
+    patience: int = eqx.field(static=True, default=10)
 
 
 class ValidityFit(NamedTuple):
