@@ -8,8 +8,8 @@ pairs, which changes nothing if they have one distribution, and training again.
 
 To see much with few simulations the classifier gets theta relative to the learned posterior at the same x,
 z = (theta - mean_q(x)) / sd_q(x), and is a logistic regression on z, its products, and their products with the leading
-coordinates of x: too narrow a posterior shows in z^2, a shift in z, and both may depend on x.  A mode that was lost makes
-the simulator rarer where the posterior is, which shows in the constant.
+coordinates of x: too narrow a posterior shows in z^2, a shift in z, and both may depend on x.  A mode that was lost
+makes the simulator rarer where the posterior is, which shows in the constant.
 
 Reference: Linhart, Gramfort and Rodrigues, "L-C2ST: local diagnostics for posterior approximations in simulation-based
 inference", 2023.
