@@ -164,3 +164,16 @@ def test_every_command_has_help_with_an_example(command):
     result = unle(command, "--help")
     assert result.exit_code == 0
     assert f"Example:  unle {command}" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--memory", "much"], "such as 500MB or 2GB; got 'much'"),
+        (["--memory", "0"], "such as 500MB or 2GB; got '0'"),
+        (["--memory", "1GB", "--method", "sunle", "--observation", "1"], "--memory with --method aunle, nle or smnle"),
+    ],
+)
+def test_silly_amounts_of_memory(tmp_path, arguments, sentence):
+    assert sentence in one_sentence(unle("run", "two_moons", "--out", tmp_path / "run", *arguments))
+    assert not (tmp_path / "run").exists()

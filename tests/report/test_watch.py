@@ -167,7 +167,7 @@ def test_a_run_that_failed_says_why(run, error, said):
     assert "gone" in look(run).why
 
 
-def test_another_machine_reads_the_tally_and_waits_longer(run):
+def test_another_machine_reads_the_counts_and_waits_longer(run):
     simulate(run, 0, 40)
     run.lock.write_text("process 1 on elsewhere")
     (run.path / "simulations.sqlite").rename(run.path / "hidden")
@@ -176,7 +176,7 @@ def test_another_machine_reads_the_tally_and_waits_longer(run):
     for path in [run.path, *run.path.rglob("*")]:
         os.utime(path, (1e9, 1e9))
     assert look(run).stage == "stopped"
-    run.tally.write_text("no tally")
+    run.counts.write_text("no counts")
     assert look(run).done == 0
 
 

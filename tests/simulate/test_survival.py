@@ -52,9 +52,14 @@ def test_a_million_simulations_through_dask(survival):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["aunle", "sunle"])
+@pytest.mark.parametrize("method", ["aunle", "sunle", "streamed"])
 def test_kills_while_training_and_sampling(survival, method):
     assert survival.stages([method])
+
+
+@pytest.mark.slow
+def test_a_million_simulations_in_a_hundred_megabytes(survival):
+    assert survival.growth(n=1_000_000)
 
 
 @pytest.mark.slow

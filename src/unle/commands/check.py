@@ -42,7 +42,8 @@ def check(
         evidence = gather(run, model=model_of(run, model), simulations=simulations, seed=seed)
         findings = run_checks(evidence, only or None)
         if not only:
-            findings.save(run.path / "checks")
+            with run.making("checks", [run.path / "checks.json", run.path / "checks.npz"]):
+                findings.save(run.path / "checks")
         if as_json:
             typer.echo(json.dumps({"directory": str(directory), **findings.plain()}, indent=2))
         else:

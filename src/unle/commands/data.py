@@ -69,7 +69,7 @@ def import_simulations(
         simulations = Simulations.load(file, parameters=chosen)
         settings = {"method": "import", "file": file.name, "sha256": sha256_of(file), "parameters": chosen}
         run = RunDirectory.create(directory, settings)
-        with run.locked(), run.simulations() as store:
+        with run.locked(), run.simulating() as store:
             if not store.count():
                 simulations.append_to(store)
         typer.echo(f"{directory}: {simulations.summary()}")

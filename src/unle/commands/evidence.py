@@ -28,11 +28,11 @@ def gather(
     """
     posterior = load_posterior(run)
     draws = Draws.load(run.draws) if run.draws.exists() else None
-    with run.simulations() as store:
-        rows = store.read()
+    with run.simulations(read_only=True) as store:
+        rows, tally = store.sample(), store.tally()
     simulator: Callable | None = None if model is None else model.simulator
     chosen = int(run.settings.get("seed", 0)) if seed is None else seed
-    seconds = float(rows.seconds.mean()) if len(rows.seconds) else 0.0
+    seconds = tally.seconds / max(tally.count, 1)
     valid = rows.valid
     return Evidence(
         posterior,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from unle.store import RunDirectory
+from unle.store.counting import read_counts
 from unle.store.lock import AT, held, last_holder, this_machine
 from unle.store.peek import RoundCount, peek_simulations
-from unle.store.tally import read_tally
 
 SILENCE = 60.0  # seconds without a change that are worth a word
 LONG_SILENCE = 120.0  # seconds after which a lock that cannot be seen from this machine is taken for released
@@ -119,7 +119,7 @@ def _is_here(run: RunDirectory) -> bool:
 
 def _counts(run: RunDirectory) -> list[RoundCount]:
     if run.lock.exists() and not _is_here(run):  # two machines must not open the table at once
-        return read_tally(run.tally)
+        return read_counts(run.counts)
     return peek_simulations(run.path / "simulations.sqlite")
 
 

@@ -17,12 +17,15 @@ from unle.commands.where import Where
 from unle.diagnose.c2st import c2st_fast
 from unle.errors import InputError, StoreError
 from unle.methods import AUNLE, NLE, SMNLE, SUNLE, AbstractSequential, ByExchange, Divi, Online, Tilted
+from unle.methods.memory import as_bytes
 from unle.methods.sequential import round_sizes
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
-from unle.simulate import Simulations, simulate
+from unle.simulate import Simulations, fill
+from unle.simulate.record import summarise
 from unle.store import RunDirectory, SimulationStore
 from unle.store.json_files import plain
+from unle.store.run_directory import METRICS
 from unle.train import GaussianTraining, TiltedTraining
 
 METHODS = ("aunle", "sunle", *BASELINES)
@@ -51,6 +54,7 @@ class Request:
         posterior: how sunle or smnle deals with its normaliser; None for others.
         flow: `maf` or `spline`, of nle and snle; None for others.
         sliced: whether smnle matches slices of scores.
+        memory: what simulations may take while a model is fitted, such as 2GB; None for half of the machine's.
         every_round: whether sunle trains energies in every round.
     """
 
@@ -69,6 +73,7 @@ class Request:
     posterior: str | None = None
     flow: str | None = None
     sliced: bool | None = None
+    memory: str | None = None
     every_round: bool | None = None
 
     @property
@@ -79,7 +84,12 @@ class Request:
     def settings(self) -> dict[str, Any]:
         """Return everything that decides the result, for `run.json`."""
         # Only where given: older directories lack them.
-        own = {"flow": self.flow, "sliced": self.sliced, "every_round": self.every_round}
+        own = {
+            "flow": self.flow,
+            "sliced": self.sliced,
+            "memory": self.memory,
+            "every_round": self.every_round,
+        }
         return {
             **{name: value for name, value in own.items() if value is not None},
             "method": self.method,
@@ -141,6 +151,9 @@ def open_run(path: Path, request: Request) -> RunDirectory:
         )
     if request.model.task is not None and request.x_o is not None:
         fit_to(request.x_o, request.model.task.dim_x)
+    if request.memory is not None and request.method in SEQUENTIAL:
+        raise InputError("expected --memory with --method aunle, nle or smnle: rounds are held in memory as a whole.")
+    as_bytes(request.memory)
     request.build()
     wanted = request.settings()
     try:
@@ -169,6 +182,7 @@ def infer(request: Request, run: RunDirectory, stages: Stages, where: Where = HE
         The posterior, and the draws at the request's observation if it has one.
     """
     with run.working():
+        run.verify()
         return _infer(request, run, stages, where)
 
 
@@ -189,7 +203,8 @@ def _infer(request: Request, run: RunDirectory, stages: Stages, where: Where) ->
             draws.save(run.draws)
             run.seal("draws", [run.draws])
     if stages.seconds:
-        run.append_metrics(stage="seconds", **stages.seconds)
+        with run.making(METRICS, [run.path / "metrics.jsonl"]):
+            run.append_metrics(stage="seconds", **stages.seconds)
     return posterior, draws
 
 
@@ -198,12 +213,13 @@ def _fit(request: Request, run: RunDirectory, stages: Stages, where: Where) -> P
     method = request.build()
     if isinstance(method, AbstractSequential):
         return fit_in_rounds(method, request, run, stages, where)
-    with stages.stage("simulate"), run.simulations() as store:
-        simulations = simulate_into(store, request, where)
-    if request.x_o is not None:
-        fit_to(request.x_o, simulations.x.shape[1])
-    with stages.stage("fit"):
-        return method.fit(simulations, seed=request.seed + 1, on_metrics=run.append_metrics)
+    with stages.stage("simulate"), run.simulating() as store:
+        simulate_into(store, request, where)
+        width = store.width(0)
+    if request.x_o is not None and width is not None:
+        fit_to(request.x_o, width)
+    with stages.stage("fit"), SimulationStore(run.path / "simulations.sqlite", read_only=True) as store:
+        return method.fit(store, seed=request.seed + 1, on_metrics=run.append_metrics, memory=request.memory)
 
 
 def sample(posterior: Posterior, x_o: np.ndarray, n: int, *, seed: int) -> Draws:
@@ -231,32 +247,30 @@ def check_exact(request: Request, draws: Draws, stages: Stages) -> float:
     return score
 
 
-def simulate_into(store: SimulationStore, request: Request, where: Where) -> Simulations:
-    """Return the request's simulations: those of the store, and those that it lacks."""
+def simulate_into(store: SimulationStore, request: Request, where: Where) -> None:
+    """Make the request's simulations that the store lacks."""
     store.remember("theta_names", list(request.model.prior.names))
     if request.imported is not None:
-        return _given(store, request)
+        _bring(store, request)
+        return
     with where.arguments() as arguments:
-        simulations = simulate(
+        fill(
+            store,
             request.model.simulator,
-            request.model.prior,
-            request.budget,
+            np.asarray(request.model.prior.sample(request.budget, seed=request.seed), dtype=np.float64),
             seed=request.seed,
-            store=store,
             timeout=request.timeout,
             **arguments,
         )
-    say(simulations.summary())
-    return simulations
+    say(summarise(store, 0))
 
 
-def _given(store: SimulationStore, request: Request) -> Simulations:
-    """Return the simulations that the user brought, copied into the store, all or none."""
+def _bring(store: SimulationStore, request: Request) -> None:
+    """Copy the simulations that the user brought into the store, all or none."""
     if not store.count(0):
         if request.simulations is None:
             raise StoreError(f"{store.path} is empty; bring the simulations again: unle run MODEL --simulations ...")
         request.simulations.append_to(store)
-    return Simulations.from_store(store, 0)
 
 
 def load_posterior(run: RunDirectory) -> Posterior:

@@ -63,9 +63,11 @@ def _findings(run: Any, evidence: Any, *, fresh: bool, quick: bool = False) -> A
     sources = [path for path in (run.draws, *run.path.glob("rounds/*/likelihood.json")) if path.exists()]
     current = kept.exists() and all(kept.stat().st_mtime >= path.stat().st_mtime for path in sources)
     if current and not fresh:
+        run.finished("checks")  # raises if a file was damaged
         kept_findings = Findings.load(run.path / "checks")
         if quick or kept_findings.complete:
             return kept_findings
     findings = run_checks(evidence, quick=quick)
-    findings.save(run.path / "checks")
+    with run.making("checks", [kept, kept.with_suffix(".npz")]):
+        findings.save(run.path / "checks")
     return findings

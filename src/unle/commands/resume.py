@@ -99,6 +99,7 @@ def _request(model: Any, settings: dict[str, Any]) -> Any:
             posterior=settings["posterior"],
             flow=settings.get("flow"),
             sliced=settings.get("sliced"),
+            memory=settings.get("memory"),
             every_round=settings.get("every_round"),
         )
     except (KeyError, TypeError, ValueError) as error:

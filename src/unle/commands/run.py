@@ -58,6 +58,14 @@ def run(
         Path | None,
         typer.Option(help="Use these simulations (.npz, .csv, .parquet, or a run directory) instead of simulating."),
     ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Memory for the simulations in training, such as 2GB; of more, it sees a part at a time.  "
+            "[default: half of the machine's]",
+            show_default=False,
+        ),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Score a task's draws against exact ones (C2ST).")] = False,  # noqa: FBT002
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,  # noqa: FBT002
     with_report: Annotated[  # noqa: FBT002
@@ -108,6 +116,7 @@ def run(
             posterior,
             flow,
             sliced,
+            memory,
             every_round,
         )
         kept = inference.open_run(directory, request)

@@ -30,7 +30,7 @@ def fit_in_rounds(
         where: what does the simulating.
     """
     state = method.begin(request.x_o, budget=request.budget, rounds=request.rounds, seed=request.seed)
-    with run.simulations() as store, where.arguments() as arguments:
+    with run.simulating() as store, where.arguments() as arguments:
         store.remember("theta_names", list(request.model.prior.names))
         while state.number < len(state.sizes):
             number, is_last = state.number, state.is_last

@@ -50,38 +50,42 @@ def simulate(
 
 def simulate_only(model: Any, settings: dict[str, Any], directory: Path, where: Where, *, as_json: bool) -> None:
     """Make the simulations of a directory that it lacks, and say what there is."""
+    import numpy as np
+
     from unle.commands import whereabouts
-    from unle.simulate import simulate as run_simulations
+    from unle.simulate import fill
+    from unle.simulate.record import summarise
     from unle.store import RunDirectory
 
     run = RunDirectory.create(directory, {**settings, "prior": model.prior.spec()})
     if model.path is not None:
         whereabouts.remember(directory, model.path)
-    with run.working(), run.simulations() as store, where.arguments() as arguments:
+    with run.working(), run.simulating() as store, where.arguments() as arguments:
         store.remember("theta_names", list(model.prior.names))
-        simulations = run_simulations(
+        fill(
+            store,
             model.simulator,
-            model.prior,
-            settings["budget"],
+            np.asarray(model.prior.sample(settings["budget"], seed=settings["seed"]), dtype=np.float64),
             seed=settings["seed"],
-            store=store,
             timeout=settings["timeout"],
             **arguments,
         )
+        tally, summary, names = store.tally(0), summarise(store, 0), list(store.fact("x_names") or ())
+        width = store.width(0) or 0
     if as_json:
         result = {
             "directory": str(directory),
-            "simulations": len(simulations),
-            "valid": int(simulations.valid.sum()),
-            "dim_x": simulations.x.shape[1],
-            "x_names": list(simulations.x_names),
-            "summary": simulations.summary(),
+            "simulations": tally.count,
+            "valid": tally.valid,
+            "dim_x": width,
+            "x_names": names,
+            "summary": summary,
         }
         typer.echo(json.dumps(result, indent=2))
         return
-    typer.echo(simulations.summary())
-    if simulations.x_names:
-        typer.echo(f"x: {', '.join(simulations.x_names)}")
+    typer.echo(summary)
+    if names:
+        typer.echo(f"x: {', '.join(names)}")
     typer.echo(f"They are in {directory}. To infer from them: unle run MODEL --simulations {directory}")
 
 

@@ -12,23 +12,23 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
 from unle.errors import InputError
-from unle.methods.inputs import apply_space, valid_pairs
+from unle.methods.pairs import standardised_pairs
 from unle.methods.selection import gated, simplest_as_good
 from unle.models import Ensemble
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
-from unle.space import Prior, fit_theta_space, fit_x_space
+from unle.space import Prior
 from unle.train import (
     AbstractBaseTraining,
     GaussianTraining,
     JointSpace,
+    PairedChains,
+    PairedSmc,
     TiltedTraining,
     fit_tilted,
-    make_splits,
 )
 
 
@@ -69,38 +69,51 @@ class AUNLE(eqx.Module):
         *,
         seed: int = 0,
         on_metrics: Callable[..., None] | None = None,
+        memory: int | float | str | None = None,
     ) -> Posterior:
         """Fit the likelihood.
 
         Args:
             simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation, with theta drawn
-                from the prior.
+                from the prior; or an open `SimulationStore`, which may hold more of them than fit in memory.
             seed: fixes the fit.
             on_metrics: called with keyword arguments, once per chunk of training as it ends and once with the
                 summary of the fit; `RunDirectory.append_metrics` writes them down.
+            memory: bytes, or such as "2GB", that the simulations of a store may take; if they need more, training sees
+                them through a window of so many bytes, which is renewed as it goes on. Half of the machine's by
+                default. The networks and the library itself take some hundred megabytes besides.
 
         Returns:
             The posterior, for any observation.
         """
-        theta, x = valid_pairs(simulations, self.prior)
-        theta_space, x_space = fit_theta_space(theta), fit_x_space(x)
-        t = apply_space(theta_space, jnp.asarray(theta, jnp.float32))
-        w = apply_space(x_space, jnp.asarray(x, jnp.float32))
         key_split, key_base, key_energy, key_z = jr.split(jr.key(seed), 4)
-        splits = make_splits(key_split, len(theta), members=self.members)
-        joint = JointSpace.of(self.prior, theta_space)
+        work = self.base.work_per_row(self.prior.dim)
+        pairs = standardised_pairs(
+            key_split, simulations, self.prior, members=self.members, memory=memory, work=work, warn=True
+        )
+        stream, splits = pairs.stream, pairs.splits
+        if stream is not None and isinstance(self.training.particles, PairedChains | PairedSmc):
+            raise InputError(
+                "expected particles that do not belong to single simulations, of which only some are in "
+                "memory at a time; try training=TiltedTraining(DataParticles())."
+            )
+        joint = JointSpace.of(self.prior, pairs.theta_space)
 
         def on_chunk(record):
             if on_metrics is not None:
                 on_metrics(stage="training", **record)
 
-        bases = self.base.fit(key_base, t, w, splits)
+        rows = pairs.t, pairs.w, splits
+        bases = self.base.fit(key_base, *rows, stream=stream)
+        options = {"settings": self.training, "on_chunk": on_chunk, "stream": stream}
         fits = [
-            fit_tilted(key, joint, bases, t, w, splits, settings=self.training, sees_theta=sees, on_chunk=on_chunk)
+            fit_tilted(key, joint, bases, *rows, sees_theta=sees, **options)
             for key, sees in zip(jr.split(key_energy), (False, True), strict=True)
         ]
         fit = simplest_as_good(*fits)
-        choice = gated(key_z, joint, bases, fit, t, w, splits, self.training.particles)
+        choice = gated(key_z, joint, bases, fit, *rows, self.training.particles)
+        if on_metrics is not None and stream is not None:
+            on_metrics(stage="stream", window=len(pairs.t), taken=stream.taken)
         if on_metrics is not None:
             kept = "none" if choice.gain == 0 else "theta-free" if fit is fits[0] else "full"
             on_metrics(
@@ -110,4 +123,5 @@ class AUNLE(eqx.Module):
                 gain=choice.gain,
                 log_z=np.asarray(choice.log_z).tolist(),
             )
-        return Posterior(self.prior, Ensemble(theta_space, x_space, choice.models, choice.log_z), self.strategy)
+        ensemble = Ensemble(pairs.theta_space, pairs.x_space, choice.models, choice.log_z)
+        return Posterior(self.prior, ensemble, self.strategy)

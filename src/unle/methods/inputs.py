@@ -1,6 +1,7 @@
 """What a method accepts as simulations."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -42,28 +43,55 @@ def valid_pairs(simulations: Any, prior: Prior, *, warn: bool = True) -> tuple[n
     theta, x = simulations.valid_theta, simulations.valid_x
     if simulations.theta.shape[1] != prior.dim:
         raise InputError(f"expected theta with {prior.dim} columns, as the prior; got {simulations.theta.shape[1]}.")
-    if not len(theta):
-        raise InputError(f"no simulation is valid, so there is nothing to learn from: {simulations.summary()}")
-    if len(theta) < FEWEST:
+    enough(len(theta), simulations.summary)
+    in_support(prior, theta, np.ones(len(theta), dtype=bool), np.arange(len(theta)))
+    lost = len(simulations) - len(theta)
+    if lost and warn:
+        warn_of_invalid(lost, len(simulations))
+    return theta, x
+
+
+def enough(valid: int, summary: Callable[[], str]) -> None:
+    """Refuse to learn from next to nothing.
+
+    Args:
+        valid: number of valid simulations.
+        summary: a sentence about all of them.
+    """
+    if not valid:
+        raise InputError(f"no simulation is valid, so there is nothing to learn from: {summary()}")
+    if valid < FEWEST:
         raise InputError(
-            f"expected at least {FEWEST} valid simulations; got {len(theta)}; try a larger budget (1,000 is usual)."
+            f"expected at least {FEWEST} valid simulations; got {valid}; try a larger budget (1,000 is usual)."
         )
-    outside = ~np.asarray(_contains(prior, jnp.asarray(theta, jnp.float32)))
+
+
+def in_support(prior: Prior, theta: np.ndarray, valid: np.ndarray, numbers: np.ndarray) -> None:
+    """Refuse valid simulations at parameters that the prior cannot have drawn.
+
+    Args:
+        prior: of theta.
+        theta: parameters.
+        valid: which of them count.
+        numbers: of the rows, for the message.
+    """
+    outside = valid & ~np.asarray(_contains(prior, jnp.asarray(theta, jnp.float32)))
     if outside.any():
         row = int(np.argmax(outside))
         raise InputError(
             f"expected theta drawn from the prior; got {int(outside.sum())} rows outside its support, the first "
-            f"{theta[row]} in row {row}; try the prior that these simulations came from."
+            f"{theta[row]} in row {numbers[row]}; try the prior that these simulations came from."
         )
-    lost = len(simulations) - len(theta)
-    if lost and warn:
-        warnings.warn(
-            f"{lost} of {len(simulations)} simulations are invalid and left out. The posterior is then the one "
-            "given that a simulation is valid: biased where failures depend on theta.",
-            UnleWarning,
-            stacklevel=3,
-        )
-    return theta, x
+
+
+def warn_of_invalid(lost: int, count: int) -> None:
+    """Say that invalid rows are left out, and what that means."""
+    warnings.warn(
+        f"{lost} of {count} simulations are invalid and left out. The posterior is then the one "
+        "given that a simulation is valid: biased where failures depend on theta.",
+        UnleWarning,
+        stacklevel=4,
+    )
 
 
 @eqx.filter_jit

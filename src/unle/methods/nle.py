@@ -22,7 +22,7 @@ from unle.methods.pairs import standardised_pairs
 from unle.models import AbstractFlow, Ensemble, Maf, NoEnergy, TiltedModel
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
 from unle.space import Prior
-from unle.train import Descent, FlowTraining, make_splits
+from unle.train import Descent, FlowTraining
 
 
 class NLE(eqx.Module):
@@ -53,27 +53,37 @@ class NLE(eqx.Module):
         if self.members < 1:
             raise InputError(f"expected at least one ensemble member; got {self.members}; try members=1.")
 
-    def fit(self, simulations: Any, *, seed: int = 0, on_metrics: Callable[..., None] | None = None) -> Posterior:
+    def fit(
+        self,
+        simulations: Any,
+        *,
+        seed: int = 0,
+        on_metrics: Callable[..., None] | None = None,
+        memory: int | float | str | None = None,
+    ) -> Posterior:
         """Fit the flow.
 
         Args:
-            simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation.
+            simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation; or an open
+                `SimulationStore`.
             seed: fixes the fit.
             on_metrics: called with keyword arguments, once per chunk of training and once with the summary.
+            memory: what the simulations of a store may take; see `AUNLE.fit`.
 
         Returns:
             The posterior, for any observation.
         """
         key_split, key_fit, key_validity = jr.split(jr.key(seed), 3)
-        pairs = standardised_pairs(simulations, self.prior)
-        splits = make_splits(key_split, len(pairs.t), members=self.members)
+        pairs = standardised_pairs(key_split, simulations, self.prior, members=self.members, memory=memory)
 
         def on_chunk(record):
             if on_metrics is not None:
                 on_metrics(stage="descent", **record)
 
         training = FlowTraining(self.flow, self.training)
-        flows, outcome = training.fit_flows(key_fit, pairs.t, pairs.w, splits, on_chunk=on_chunk)
+        flows, outcome = training.fit_flows(
+            key_fit, pairs.t, pairs.w, pairs.splits, on_chunk=on_chunk, stream=pairs.stream
+        )
         if on_metrics is not None:
             held_out = -float(np.mean(np.asarray(outcome.losses)))
             on_metrics(stage="fitted", held_out_log_likelihood=held_out, steps=outcome.steps)

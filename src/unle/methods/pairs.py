@@ -1,15 +1,32 @@
-"""Simulations as a conditional likelihood wants them: standardised pairs, and what is known of those that failed."""
+"""Simulations as a method trains on them: standardised pairs, in memory or as a window on a store.
 
+Simulations that are in memory are all taken.  Those of a store are read into memory if they fit.  If not, a uniform
+sample of them is: held-out rows are dealt from it, spaces are fitted to it, and a `Stream` renews its training rows
+while training goes on.  One pass over the store, before anything else, draws the sample and looks at every row.
+"""
+
+import warnings
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.methods.inputs import apply_space, as_simulations, valid_pairs
+from unle.errors import InputError, UnleWarning
+from unle.methods.inputs import apply_space, as_simulations, enough, in_support, valid_pairs, warn_of_invalid
+from unle.methods.memory import as_bytes, row_bytes
 from unle.models import DoublyIntractableLikelihood, TractableLikelihood, with_validity
+from unle.progress import progress
+from unle.simulate import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space
-from unle.train import fit_validity
+from unle.store import SimulationStore, StoredRows
+from unle.store.lots import Reservoir
+from unle.train import Splits, Stream, fit_validity, held_out_size, make_splits
+
+FEWEST_ROWS = 1000  # of a window; a smaller one is no sample of anything
+MOST_HELD_OUT = 0.3  # share of a window that all members together hold out
+LARGEST = float(np.finfo(np.float32).max)
 
 
 class Pairs(NamedTuple):
@@ -18,9 +35,11 @@ class Pairs(NamedTuple):
     Attributes:
         theta_space: standardises theta.
         x_space: standardises x.
-        t: standardised parameters of the valid simulations.
+        t: standardised parameters of valid simulations: of all, or of those in the window at first.
         w: their standardised data.
-        theta: parameters of all simulations, raw.
+        splits: training and held-out rows of every member.
+        stream: where other training rows come from; None if all rows are here.
+        theta: raw parameters of all simulations, or of a sample of all.
         valid: which of them are valid.
     """
 
@@ -28,6 +47,8 @@ class Pairs(NamedTuple):
     x_space: XSpace
     t: Float[Array, "n dim"]
     w: Float[Array, "n data"]
+    splits: Splits
+    stream: Stream | None
     theta: Float[np.ndarray, "all dim"]
     valid: np.ndarray
 
@@ -40,11 +61,94 @@ class Pairs(NamedTuple):
         return with_validity(likelihood, fit_validity(key, self.theta, self.valid).validity)
 
 
-def standardised_pairs(simulations: Any, prior: Prior) -> Pairs:
-    """Return the pairs of a set of simulations, or say what is wrong with them."""
+def standardised_pairs(
+    key: PRNGKeyArray,
+    simulations: Any,
+    prior: Prior,
+    *,
+    members: int,
+    memory: int | float | str | None = None,
+    work: int = 0,
+    warn: bool = False,
+) -> Pairs:
+    """Return the pairs of a set of simulations, or say what is wrong with them.
+
+    Args:
+        key: deals held-out rows, and draws the window.
+        simulations: a record, a pair (theta, x), or an open store.
+        prior: which theta must have been drawn from.
+        members: of the ensemble.
+        memory: what the simulations of a store may take; see `as_bytes`.
+        work: see `row_bytes`.
+        warn: about invalid rows; for methods that leave them out without a word to the model.
+    """
+    if isinstance(simulations, SimulationStore):
+        each = row_bytes(simulations.dim(), simulations.width(None) or 0, members=members, work=work)
+        room = as_bytes(memory) // each
+        if simulations.count() > room:
+            if room < FEWEST_ROWS:
+                raise InputError(
+                    f"expected memory for at least {FEWEST_ROWS} of these simulations, {each:,} bytes each while a "
+                    f"model is fitted; got {as_bytes(memory):,} bytes; try memory={FEWEST_ROWS * each}."
+                )
+            return _window(key, simulations, prior, members=members, room=room, warn=warn)
+        simulations = Simulations.from_store(simulations)
+    elif memory is not None:
+        raise InputError("expected simulations in a store with `memory`; these are in memory already; try without.")
     simulations = as_simulations(simulations)
-    theta, x = valid_pairs(simulations, prior, warn=False)  # what failed is taken into account by `given_valid`
+    theta, x = valid_pairs(simulations, prior, warn=warn)
     theta_space, x_space = fit_theta_space(theta), fit_x_space(x)
     t = apply_space(theta_space, jnp.asarray(theta, jnp.float32))
     w = apply_space(x_space, jnp.asarray(x, jnp.float32))
-    return Pairs(theta_space, x_space, t, w, np.asarray(simulations.theta, float), np.asarray(simulations.valid))
+    splits = make_splits(key, len(theta), members=members)
+    everything = np.asarray(simulations.theta, float), np.asarray(simulations.valid)
+    return Pairs(theta_space, x_space, t, w, splits, None, *everything)
+
+
+def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members: int, room: int, warn: bool) -> Pairs:
+    seed = np.asarray(jr.key_data(key)).tolist()
+    rows, lots = _sample(store, prior, room, seed)
+    theta, x, lots_valid = rows.theta[rows.valid], rows.x[rows.valid], lots[rows.valid]
+    tally = store.tally()
+    enough(len(theta), lambda: f"{tally.count} simulations: {tally.valid} valid.")
+    if warn and tally.valid < tally.count:
+        warn_of_invalid(tally.count - tally.valid, tally.count)
+    warnings.warn(
+        f"{tally.count:,} simulations do not fit into the memory allowed: training sees them through a window of "
+        f"{len(theta):,} rows, which are renewed as it goes on.",
+        UnleWarning,
+        stacklevel=4,
+    )
+    theta_space, x_space = fit_theta_space(theta), fit_x_space(x)
+
+    def standardise(theta, x):
+        t = apply_space(theta_space, jnp.asarray(theta, jnp.float32))
+        return t, apply_space(x_space, jnp.asarray(x, jnp.float32))
+
+    # All members hold out all held-out rows: there are others to train on, and a row that stays would weigh too much.
+    held = min(held_out_size(len(theta)), int(MOST_HELD_OUT * len(theta) / members))
+    first = members * held
+    places = np.arange(first, len(theta))
+    splits = Splits(jnp.asarray(np.tile(places, (members, 1))), jnp.asarray(np.arange(first).reshape(members, held)))
+    last = int(lots_valid[first - 1]), int(lots[-1])
+    stream = Stream(store, standardise, places, held_out=last[0], window=last[1], seed=seed)
+    return Pairs(theta_space, x_space, *standardise(theta, x), splits, stream, rows.theta, rows.valid)
+
+
+def _sample(store: SimulationStore, prior: Prior, size: int, seed: list[int]) -> tuple[StoredRows, np.ndarray]:
+    """Look at every row once, and return a uniform sample of them with its lots, in the order of these."""
+    if store.dim() != prior.dim:
+        raise InputError(f"expected theta with {prior.dim} columns, as the prior; got {store.dim()}.")
+    reservoir, width = Reservoir(size, seed), store.width(None) or 0
+    with progress("Reading the simulations", total=store.count()) as bar:
+        for span in store.spans():
+            rows = store.read_span(span, width)
+            in_support(prior, rows.theta, rows.valid, rows.id)
+            if not (np.abs(rows.x[rows.valid]) < LARGEST).all():
+                raise InputError(
+                    f"expected finite data within the range of float32; got others among the simulations {span.first} "
+                    f"to {span.last}; mark failed simulations as invalid."
+                )
+            reservoir.offer(rows)
+            bar.advance(len(rows.id))
+    return reservoir.sample()

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-FEWEST_EFFECTIVE = 15  # simulations that must support a proposal,
-SHARE_EFFECTIVE = 0.1  # or this share of a round, if that is more
+FEWEST_EFFECTIVE = 15  # simulations that must support a proposal
 TAIL = 0.002  # quantile of the proposals at which the region begins,
 MARGIN = 0.25  # widened on either side by this share of its width
 BISECTIONS = 50

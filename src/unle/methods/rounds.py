@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
 from unle.methods.inputs import FEWEST, apply_space
-from unle.methods.proposals import FEWEST_EFFECTIVE, SHARE_EFFECTIVE, Box, supported_temperature
+from unle.methods.proposals import FEWEST_EFFECTIVE, Box, supported_temperature
 from unle.models import (
     AbstractLikelihood,
     AlwaysValid,
@@ -276,7 +276,7 @@ class Rounds:
 
     def _fit_validity(self, key) -> ValidityFit | None:
         sims = self.simulations
-        return None if sims.valid.all() else fit_validity(key, sims.theta, sims.valid)
+        return None if sims.valid.all() else fit_validity(key, sims.theta, sims.valid, capacity=sum(self.sizes))
 
     def _proposed(self, key, refined: Refined | None) -> tuple[float, np.ndarray]:
         """Draw from the posterior with the largest power of the likelihood that the valid simulations support.
@@ -305,8 +305,7 @@ class Rounds:
         capacity = sum(self.sizes)
         padded = np.resize(theta, (max(capacity, len(theta)), theta.shape[1]))
         values = np.asarray(_log_likelihoods(likelihood, jnp.asarray(padded, jnp.float32), rows))[: len(theta)]
-        upcoming = self.sizes[min(self.number + 1, len(self.sizes) - 1)]
-        return supported_temperature(values, max(FEWEST_EFFECTIVE, SHARE_EFFECTIVE * upcoming))
+        return supported_temperature(values, FEWEST_EFFECTIVE)
 
     def _record(self, simulations: Simulations, beta: float, proposals: np.ndarray, seconds: float) -> Round:
         theta_space, x_space = self._first_spaces(simulations.theta, simulations.x)

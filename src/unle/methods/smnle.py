@@ -29,7 +29,6 @@ from unle.train import (
     ScoreMatching,
     fit_log_normaliser,
     fit_score_matching,
-    make_splits,
 )
 
 MOST_THETA = 2000  # parameters at which log Z is learned
@@ -65,34 +64,44 @@ class SMNLE(eqx.Module):
     strategy: Exchange = Exchange()
     normaliser: LogNormaliserTraining | None = None
 
-    def fit(self, simulations: Any, *, seed: int = 0, on_metrics: Callable[..., None] | None = None) -> Posterior:
+    def fit(
+        self,
+        simulations: Any,
+        *,
+        seed: int = 0,
+        on_metrics: Callable[..., None] | None = None,
+        memory: int | float | str | None = None,
+    ) -> Posterior:
         """Fit the energy.
 
         Args:
-            simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation.
+            simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation; or an open
+                `SimulationStore`.
             seed: fixes the fit.
             on_metrics: called with keyword arguments, once per chunk of training and once with the summary.
+            memory: what the simulations of a store may take; see `AUNLE.fit`.
 
         Returns:
             The posterior, for any observation.
         """
         key_split, key_base, key_fit, key_reference, key_z, key_validity = jr.split(jr.key(seed), 6)
-        pairs = standardised_pairs(simulations, self.prior)
-        splits = make_splits(key_split, len(pairs.t), members=1)
+        work = max(base.work_per_row(self.prior.dim) for base in (self.base, self.reference))
+        pairs = standardised_pairs(key_split, simulations, self.prior, members=1, memory=memory, work=work)
+        rows = pairs.t, pairs.w, pairs.splits
 
         def on_chunk(record):
             if on_metrics is not None:
                 on_metrics(stage="descent", **record)
 
-        bases = self.base.fit(key_base, pairs.t, pairs.w, splits)
+        bases = self.base.fit(key_base, *rows, stream=pairs.stream)
         models, outcome = fit_score_matching(
-            key_fit, bases, pairs.t, pairs.w, splits, settings=self._settings, on_chunk=on_chunk
+            key_fit, bases, *rows, settings=self._settings, on_chunk=on_chunk, stream=pairs.stream
         )
         if on_metrics is not None:
             on_metrics(stage="fitted", held_out_score=float(np.mean(np.asarray(outcome.losses))), steps=outcome.steps)
         references = bases
         if isinstance(self.base, FixedBase):
-            references = self.reference.fit(key_reference, pairs.t, pairs.w, splits)
+            references = self.reference.fit(key_reference, *rows, stream=pairs.stream)
         model, reference = (_only(stacked) for stacked in (models, references))
         likelihood = ReferencedLikelihood(pairs.theta_space, pairs.x_space, model, reference)
         if self.normaliser is None:

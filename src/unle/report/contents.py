@@ -20,6 +20,7 @@ from unle.report.figures import Picture, picture, picture_of
 from unle.report.words import NUMBERS_SHOWN, command, prior_rows, setting_rows, short_number
 from unle.store import RunDirectory
 from unle.store.json_files import read_json
+from unle.store.simulations import Tally
 
 MOST_CONDITIONAL = 12  # parameters; more take minutes
 PRIOR_DRAWS = 4000
@@ -57,8 +58,8 @@ def contents(run: RunDirectory, posterior: Posterior, draws: Draws | None, findi
     """
     record: Mapping[str, Any] = read_json(run.path / "run.json")
     settings, metrics = run.settings, run.read_metrics()
-    with run.simulations() as store:
-        rows = store.read()
+    with run.simulations(read_only=True) as store:
+        rows, tally = store.sample(), store.tally()
     x_o = None if draws is None else np.asarray(draws.x_o, float)
     stages = stage_seconds(metrics) | {"check": findings.seconds}
     return {
@@ -70,7 +71,7 @@ def contents(run: RunDirectory, posterior: Posterior, draws: Draws | None, findi
         "prior": prior_rows(settings["prior"]) if "prior" in settings else [],
         "settings": setting_rows(settings),
         "versions": list(record.get("versions", {}).items()),
-        "simulations": _simulations(rows),
+        "simulations": _simulations(tally, rows.x.shape[1]),
         "x_o": _observation(x_o),
         "x_o_file": None if x_o is None else "data:application/json," + quote(json.dumps({"x_o": x_o.tolist()})),
         "answer": None if draws is None else _answer(posterior, draws),
@@ -86,12 +87,12 @@ def contents(run: RunDirectory, posterior: Posterior, draws: Draws | None, findi
     }
 
 
-def _simulations(rows: Any) -> dict[str, Any]:
+def _simulations(tally: Tally, dim_x: int) -> dict[str, Any]:
     return {
-        "made": f"{len(rows.valid):,}",
-        "invalid": int((~rows.valid).sum()),
-        "dim_x": rows.x.shape[1],
-        "seconds": f"{rows.seconds.sum():.3g}" if rows.seconds.any() else None,
+        "made": f"{tally.count:,}",
+        "invalid": tally.count - tally.valid,
+        "dim_x": dim_x,
+        "seconds": f"{tally.seconds:.3g}" if tally.seconds else None,
     }
 
 

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float
 
 from unle.errors import InputError
 from unle.simulate.rows import not_finite
+from unle.store.run_directory import RunDirectory
 from unle.store.simulations import SimulationStore
 from unle.store.tables import Table, read_table, write_table
 
@@ -78,6 +79,9 @@ class Simulations:
             StoreError: it is missing or damaged.
         """
         path = Path(path)
+        if (path / "run.json").exists():
+            with RunDirectory.open(path).simulations(read_only=True) as store:
+                return cls.from_store(store)
         if path.is_dir():
             path = path / "simulations.sqlite"
         if path.suffix == ".sqlite":
@@ -174,10 +178,20 @@ class Simulations:
 
     def summary(self) -> str:
         """Return one sentence: how many, how long, how many invalid and why."""
-        invalid = len(self) - int(self.valid.sum())
-        took = f" in {self.seconds.sum():.3g} s" if self.seconds.any() else ""
-        why = f" ({count_reasons(self.reasons)})" if invalid else ""
-        return f"{len(self)} simulations{took}: {len(self) - invalid} valid, {invalid} invalid{why}."
+        valid, seconds = int(self.valid.sum()), float(self.seconds.sum())
+        return _sentence(len(self), valid, seconds, count_reasons(self.reasons))
+
+
+def summarise(store: SimulationStore, round: int | None = None) -> str:
+    """Return the sentence of `Simulations.summary` about a store, without reading it all."""
+    tally = store.tally(round)
+    return _sentence(tally.count, tally.valid, tally.seconds, count_words(store.reasons(round)))
+
+
+def _sentence(count: int, valid: int, seconds: float, why: str) -> str:
+    took = f" in {seconds:.3g} s" if seconds else ""
+    invalid = f"{count - valid} invalid" + (f" ({why})" if why else "")
+    return f"{count} simulations{took}: {valid} valid, {invalid}."
 
 
 def count_reasons(reasons: Sequence[str]) -> str:

@@ -69,6 +69,13 @@ class Connection:
         except (sqlite3.Error, ValueError) as error:  # text that is not UTF-8 is a ValueError
             raise StoreError(f"{self.name} could not be read: {_why(error)}.") from error
 
+    def stream(self, statement: str, values: tuple = ()) -> Iterator[tuple]:
+        """Yield the rows that a statement selects, one by one: as many as there are, in little memory."""
+        try:
+            yield from self.sql.execute(statement, values)
+        except (sqlite3.Error, ValueError) as error:
+            raise StoreError(f"{self.name} could not be read: {_why(error)}.") from error
+
     def change(self, statement: str, rows: Iterable[tuple]) -> None:
         """Execute a statement for every row, all of them or none.
 

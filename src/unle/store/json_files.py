@@ -46,7 +46,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as an indented JSON file, atomically; see `plain` for what may be in it."""
-    write_atomically(path, (json.dumps(plain(value), indent=2) + "\n").encode())
+    write_atomically(path, _text(plain(value)))
 
 
 def read_json(path: str | Path) -> Any:
@@ -78,8 +78,9 @@ def read_sealed(path: str | Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict):
         raise StoreError(f"{path} is damaged: it holds no JSON object.")
+    same_text = Path(path).read_bytes() == _text(content)  # not a byte else, though it may mean the same
     seal = content.pop("sha256", None)
-    if seal != _digest(content):
+    if seal != _digest(content) or not same_text:
         raise StoreError(f"{path} is damaged or was altered: its check sum does not fit.")
     return content
 
@@ -95,6 +96,10 @@ def sha256_of(file: Path) -> str:
             return hashlib.file_digest(content, "sha256").hexdigest()
     except OSError as error:
         raise StoreError(f"{file} could not be read: {error.strerror or error}.") from error
+
+
+def _text(value: Any) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 def _digest(content: Any) -> str:

@@ -52,13 +52,27 @@ class _Block(NamedTuple):
 
 def read_rows(connection: Connection, round: int | None) -> StoredRows:
     """Return the rows of one round, or of all, in order."""
+    return _assembled(connection, [(span.round, _block(connection, span)) for span in cut(connection, AT_ONCE, round)])
+
+
+def read_span(connection: Connection, span: Span, width: int) -> StoredRows:
+    """Return some neighbouring rows; all valid data vectors of the table have this length."""
+    return _assembled(connection, [(span.round, _block(connection, span))], width)
+
+
+def cut(connection: Connection, size: int, round: int | None) -> list[Span]:
+    """Cut one round, or all, into spans of so many rows."""
     rounds = _rounds(connection) if round is None else [round]
-    blocks = [(number, _block(connection, span)) for number in rounds for span in spans(connection, number, AT_ONCE)]
+    return [span for number in rounds for span in spans(connection, number, size)]
+
+
+def _assembled(connection: Connection, blocks: list[tuple[int, _Block]], width: int | None = None) -> StoredRows:
     theta, x = Ragged.joined([b.theta for _, b in blocks]), Ragged.joined([b.x for _, b in blocks])
     reasons = tuple(chain.from_iterable(b.reasons for _, b in blocks))
     valid = np.concatenate([b.valid for _, b in blocks] or [np.empty(0, dtype=bool)])
     dim = theta.common_length()
-    width = Ragged(x.values, np.where(valid, x.lengths, -1)).common_length() or x.common_length()
+    if width is None:
+        width = Ragged(x.values, np.where(valid, x.lengths, -1)).common_length() or x.common_length()
     if (theta.lengths != dim).any() or (x.lengths[valid] != width).any():
         raise StoreError(f"{connection.name} is damaged: its vectors differ in length.")
     return StoredRows(
@@ -77,8 +91,7 @@ def read_batches(
 ) -> Iterator[tuple[Float[np.ndarray, "rows dim"], Float[np.ndarray, "rows dim_x"]]]:
     """Yield valid (theta, x) in batches of `size`; see `SimulationStore.batches`."""
     rng = None if shuffle is None else np.random.default_rng(shuffle)
-    rounds = _rounds(connection) if round is None else [round]
-    pieces = [span for number in rounds for span in spans(connection, number, AT_ONCE)]
+    pieces = cut(connection, AT_ONCE, round)
     if rng is not None:
         pieces = [pieces[i] for i in rng.permutation(len(pieces))]
     pools = [pieces[i : i + MIXED] for i in range(0, len(pieces), MIXED)]

@@ -27,7 +27,7 @@ Example:
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +39,7 @@ from unle.store.lock import locked, this_process
 from unle.store.simulations import SimulationStore
 
 FORMAT = 1
+SIMULATIONS, METRICS = "simulations", "metrics"  # stages whose files are opened here
 _ABSENT = object()
 
 
@@ -134,9 +135,48 @@ class RunDirectory:
                 raise
 
     def simulations(self, *, read_only: bool = False) -> SimulationStore:
-        """Open the table of simulations; close it when done."""
-        tally = None if read_only else self.tally
-        return SimulationStore(self.path / "simulations.sqlite", read_only=read_only, tally=tally)
+        """Open the table of simulations; close it when done.
+
+        Raises:
+            StoreError: it is damaged; of a finished table every bit is looked at.
+        """
+        self.finished(SIMULATIONS)
+        if not read_only:
+            self.unseal(SIMULATIONS)
+        counts = None if read_only else self.counts
+        return SimulationStore(self.path / "simulations.sqlite", read_only=read_only, counts=counts)
+
+    @contextmanager
+    def simulating(self) -> Iterator[SimulationStore]:
+        """Open the table of simulations for writing while the block lasts, and seal it if that ends well."""
+        with self.simulations() as store:
+            yield store
+        file = self.path / "simulations.sqlite"
+        log = file.with_name(file.name + "-wal")
+        if not log.exists() or not log.stat().st_size:  # somebody may be reading still: then the file is not whole yet
+            self.seal(SIMULATIONS, [file])
+
+    @contextmanager
+    def making(self, stage: str, files: Sequence[Path]) -> Iterator[None]:
+        """Make files of a stage anew while the block lasts, and seal them if that ends well."""
+        self.unseal(stage)
+        yield
+        self.seal(stage, files)
+
+    def unseal(self, stage: str) -> None:
+        """Declare a stage unfinished: its files may change."""
+        seals = self._seals()
+        if seals.pop(stage, None) is not None:
+            write_sealed(self.path / "seals.json", seals)
+
+    def verify(self) -> None:
+        """Compare all files of finished stages with their check sums.
+
+        Raises:
+            StoreError: one of them was damaged or altered.
+        """
+        for stage in self._seals():
+            self.finished(stage)
 
     def seal(self, stage: str, files: Iterable[Path]) -> None:
         """Declare a stage finished: write down the check sums of its files.
@@ -182,8 +222,8 @@ class RunDirectory:
         return self.path / "lock"
 
     @property
-    def tally(self) -> Path:
-        """Where the counts of the simulations are; see `unle.store.tally`."""
+    def counts(self) -> Path:
+        """Where the counts of the simulations are; see `unle.store.counting`."""
         return self.path / "counts.json"
 
     @property
@@ -198,6 +238,7 @@ class RunDirectory:
 
     def append_metrics(self, **metrics: Any) -> None:
         """Add one line to `metrics.jsonl`; a last line that a crash cut short is dropped."""
+        self.unseal(METRICS)
         line = (json.dumps(plain(metrics)) + "\n").encode()
         try:
             with open(self.path / "metrics.jsonl", "ab+") as file:
@@ -210,11 +251,12 @@ class RunDirectory:
         """Return the lines of `metrics.jsonl`; a last line cut short by a crash is left out.
 
         Raises:
-            StoreError: another line is not JSON.
+            StoreError: another line is not JSON, or the finished file was altered.
         """
         file = self.path / "metrics.jsonl"
         if not file.exists():
             return []
+        self.finished(METRICS)
         try:
             lines = file.read_text(encoding="utf-8").split("\n")[:-1]  # the last is empty, or cut short
             return [json.loads(line) for line in lines]

@@ -28,7 +28,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -36,17 +36,36 @@ from jaxtyping import Float, Int
 from unle.errors import InputError, StoreError
 from unle.store.checks import row_checks
 from unle.store.connection import Connection
-from unle.store.packing import pack
+from unle.store.counting import Counting
+from unle.store.fetching import Span
+from unle.store.lots import Reservoir, chosen
+from unle.store.packing import pack, packed_size
 from unle.store.peek import COUNTS, RoundCount
 from unle.store.ragged import Ragged
-from unle.store.reading import StoredRows, read_batches, read_rows
+from unle.store.reading import AT_ONCE, StoredRows, cut, read_batches, read_rows, read_span
 from unle.store.settling import settle
-from unle.store.tally import Tally
+
+SAMPLE, SAMPLE_BYTES = 100_000, 2**28  # most rows of a sample, if nothing is said
+AT_ONCE_BYTES = 2**24  # of a span, where rows are so long that `AT_ONCE` of them would be more
 
 _INSERT = (
     "INSERT INTO simulations (round, id, valid, reason, seconds, worker, dim, width, data) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+
+
+class Tally(NamedTuple):
+    """How many simulations there are.
+
+    Attributes:
+        count: of all.
+        valid: of those that may be trained on.
+        seconds: that all took together.
+    """
+
+    count: int
+    valid: int
+    seconds: float
 
 
 class SimulationStore:
@@ -55,15 +74,15 @@ class SimulationStore:
     Args:
         path: the file, created with its tables when it does not exist; None keeps the table in memory.
         read_only: only look, which needs no right to write; the file must exist.
-        tally: a file that is kept up to date with the counts of every round; None for none.
+        counts: a file that is kept up to date with the counts of every round; None for none.
 
     Raises:
         StoreError: the file is damaged, cannot be opened, or is something else.
     """
 
-    def __init__(self, path: str | Path | None, *, read_only: bool = False, tally: Path | None = None):
+    def __init__(self, path: str | Path | None, *, read_only: bool = False, counts: Path | None = None):
         self._connection = Connection(None if path is None else Path(path), read_only=read_only)
-        self._tally = None if tally is None else Tally(tally, self._counts())
+        self._counting = None if counts is None else Counting(counts, self._counts())
 
     def __enter__(self) -> "SimulationStore":
         return self
@@ -78,8 +97,8 @@ class SimulationStore:
 
     def close(self) -> None:
         """Close the file; what was appended is already safe."""
-        if self._tally is not None:
-            self._tally.write()
+        if self._counting is not None:
+            self._counting.write()
         self._connection.close()
 
     def append(
@@ -140,8 +159,8 @@ class SimulationStore:
                 f"{self._connection.name} already holds some of the simulations {numbers.min()} to {numbers.max()} "
                 f"of round {round}; each is stored once."
             ) from error
-        if self._tally is not None:
-            self._tally.add(int(round), valid.tolist(), float(seconds.sum()))
+        if self._counting is not None:
+            self._counting.add(int(round), valid.tolist(), float(seconds.sum()))
 
     def _counts(self) -> list[RoundCount]:
         rows = self._connection.query(COUNTS)
@@ -152,10 +171,16 @@ class SimulationStore:
         where, values = ("", ()) if round is None else (" WHERE round = ?", (round,))
         return self._connection.query(f"SELECT count(*) FROM simulations{where}", values)[0][0]
 
+    def tally(self, round: int | None = None) -> Tally:
+        """Return how many simulations there are, how many of them are valid, and how long they took together."""
+        where, values = ("", ()) if round is None else (" WHERE round = ?", (round,))
+        counted = self._connection.query(f"SELECT count(*), sum(valid), sum(seconds) FROM simulations{where}", values)
+        return Tally(*(number or 0 for number in counted[0]))
+
     def ids(self, round: int = 0) -> Int[np.ndarray, "n"]:
         """Return the numbers of the simulations of a round, in order."""
-        rows = self._connection.query("SELECT id FROM simulations WHERE round = ? ORDER BY id", (round,))
-        return np.array([row[0] for row in rows], dtype=np.int64)
+        rows = self._connection.stream("SELECT id FROM simulations WHERE round = ? ORDER BY id", (round,))
+        return np.fromiter((row[0] for row in rows), dtype=np.int64)
 
     def reasons(self, round: int | None = None) -> dict[str, int]:
         """Return how often each reason occurs, by its first words ("not finite", "ValueError", ...)."""
@@ -164,11 +189,18 @@ class SimulationStore:
         statement = f"SELECT {first}, count(*) FROM simulations WHERE valid = 0{where} GROUP BY 1 ORDER BY 2 DESC, 1"
         return dict(self._connection.query(statement, values))
 
-    def width(self, round: int = 0) -> int | None:
-        """Return the length of the valid data vectors of a round; None if there are none."""
-        statement = "SELECT width FROM simulations WHERE round = ? AND valid LIMIT 1"
-        rows = self._connection.query(statement, (round,))
+    def width(self, round: int | None = 0) -> int | None:
+        """Return the length of the valid data vectors of a round, or of all; None if there are none."""
+        where, values = ("", ()) if round is None else ("round = ? AND ", (round,))
+        rows = self._connection.query(f"SELECT width FROM simulations WHERE {where}valid LIMIT 1", values)
         return rows[0][0] if rows else None
+
+    def dim(self) -> int:
+        """Return the number of parameters; 0 if there are no simulations."""
+        rows = self._connection.query("SELECT dim FROM simulations LIMIT 1")
+        if rows and not isinstance(rows[0][0], int):
+            raise StoreError(f"{self._connection.name} is damaged: its vectors have impossible lengths.")
+        return rows[0][0] if rows else 0
 
     def workers(self) -> dict[str, int]:
         """Return how many simulations each worker did."""
@@ -202,6 +234,49 @@ class SimulationStore:
         if size < 1:
             raise InputError(f"expected batches of at least one row; got {size}")
         return read_batches(self._connection, size, round=round, shuffle=shuffle)
+
+    def spans(self, size: int | None = None) -> list[Span]:
+        """Cut the table into spans of neighbouring rows, for `read_span`.
+
+        Args:
+            size: rows of each; as many as are quickly read and do not need much memory by default.
+        """
+        if size is None:
+            size = max(64, min(AT_ONCE, AT_ONCE_BYTES // packed_size(self.dim(), self.width(None) or 0)))
+        return cut(self._connection, size, None)
+
+    def read_span(self, span: Span, width: int) -> StoredRows:
+        """Return the rows of a span, as `read` does.
+
+        Args:
+            span: one of `spans`.
+            width: length of all valid data vectors, see `width`.
+
+        Raises:
+            StoreError: a row is damaged.
+        """
+        return read_span(self._connection, span, width)
+
+    def sample(self, rows: int | None = None, *, seed: int = 0) -> StoredRows:
+        """Return a uniform random sample of all simulations, in the order of (round, id), in bounded memory.
+
+        Args:
+            rows: most to return; if there are no more, all of them are. By default 100,000, or as many as take a
+                quarter of a gigabyte: enough to judge a run by.
+            seed: fixes the sample.
+
+        Raises:
+            StoreError: a row is damaged.
+        """
+        if rows is None:
+            rows = max(1, min(SAMPLE, SAMPLE_BYTES // packed_size(self.dim(), self.width(None) or 0)))
+        if self.count() <= rows:
+            return self.read()
+        reservoir, width = Reservoir(rows, [seed]), self.width(None) or 0
+        for span in self.spans():
+            reservoir.offer(self.read_span(span, width))
+        drawn, _ = reservoir.sample()
+        return chosen(drawn, np.lexsort((drawn.id, drawn.round)))
 
     def settle(self, round: int) -> None:
         """Decide by majority which length of x is the right one; see `unle.store.settling`."""

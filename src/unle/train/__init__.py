@@ -12,7 +12,8 @@ from unle.train.online_log_z import OnlineState, OnlineTraining, online_start, o
 from unle.train.paired import PairedChains, PairedSmc
 from unle.train.particles import AbstractParticles, BaseParticles, Batch, DataParticles, PersistentChains, WarmSmc
 from unle.train.score_matching import ScoreMatching, fit_score_matching
-from unle.train.splits import Splits, make_splits, pad
+from unle.train.splits import Splits, held_out_size, make_splits, pad
+from unle.train.stream import Stream
 from unle.train.tilted import TiltedFit, TiltedTraining, fit_tilted
 from unle.train.validation import Validation, validate
 from unle.train.validity import ValidityFit, ValidityTraining, fit_validity
@@ -41,6 +42,7 @@ __all__ = [
     "PersistentChains",
     "ScoreMatching",
     "Splits",
+    "Stream",
     "TiltedFit",
     "TiltedTraining",
     "Validation",
@@ -55,6 +57,7 @@ __all__ = [
     "fit_score_matching",
     "fit_tilted",
     "fit_validity",
+    "held_out_size",
     "make_splits",
     "pad",
     "online_start",

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import AbstractBase, FixedMeasure
 from unle.train.splits import Splits
+from unle.train.stream import Stream
 
 
 class AbstractBaseTraining(eqx.Module):
@@ -23,6 +24,7 @@ class AbstractBaseTraining(eqx.Module):
         splits: Splits,
         *,
         capacity: int | None = None,
+        stream: Stream | None = None,
     ) -> AbstractBase:
         """Return the members' bases, every array stacked along a leading axis.
 
@@ -32,7 +34,16 @@ class AbstractBaseTraining(eqx.Module):
             w: standardised data.
             splits: training and held-out rows of every member.
             capacity: rows that there will be in the end, when more are to come: fits up to there compile once.
+            stream: where other training rows come from, if t and w are a window on more data than fit in memory.
         """
+
+    def work_per_row(self, dim: int) -> int:
+        """Return how many numbers in double precision the fit needs per row, besides the rows; none for most.
+
+        Args:
+            dim: number of parameters.
+        """
+        return 0
 
 
 class FixedBase(AbstractBaseTraining):
@@ -44,7 +55,7 @@ class FixedBase(AbstractBaseTraining):
 
     scale: float = 10.0
 
-    def fit(self, key, t, w, splits, *, capacity=None):
+    def fit(self, key, t, w, splits, *, capacity=None, stream=None):
         """Return the same measure for every member."""
         one = FixedMeasure(jnp.zeros(w.shape[1]), jnp.asarray(self.scale, w.dtype))
         return jax.tree.map(lambda leaf: jnp.stack([leaf] * splits.train.shape[0]), one)

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.errors import FitError, InputError
 from unle.progress import progress
 from unle.train.splits import Splits
+from unle.train.stream import Stream, put
 
 CLIP = 5.0  # global norm of a gradient
 WARM_UP = 50  # steps over which the learning rate rises
@@ -83,6 +84,7 @@ def descend(
     settings: Descent,
     title: str = "Training",
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
+    stream: Stream | None = None,
 ) -> Descended:
     """Minimise.
 
@@ -97,6 +99,7 @@ def descend(
         settings: of the loop.
         title: of the progress bar.
         on_chunk: called with a record after every chunk.
+        stream: where other training rows come from, if t and w are a window on more data than fit in memory.
 
     Raises:
         FitError: the held-out loss was never finite.
@@ -106,6 +109,9 @@ def descend(
     lowest, since, steps = np.inf, 0, 0
     with progress(title, total=settings.iterations) as bar:
         while steps < settings.iterations and since < settings.patience:
+            if stream is not None and steps:
+                fresh = stream.take(settings.chunk * settings.batch)
+                t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
             state = _chunk(state, keys, jnp.asarray(steps), loss, fixed, t, w, splits, settings)
             steps += settings.chunk
             held_out = float(jnp.mean(state.lowest))

@@ -12,6 +12,7 @@ from unle.models import AbstractFlow, Flow, Maf
 from unle.train.base_training import AbstractBaseTraining
 from unle.train.descent import Descended, Descent, descend
 from unle.train.splits import pad
+from unle.train.stream import Stream
 
 
 class FlowTraining(AbstractBaseTraining):
@@ -25,9 +26,9 @@ class FlowTraining(AbstractBaseTraining):
     flow: AbstractFlow = Maf()
     descent: Descent = Descent()
 
-    def fit(self, key, t, w, splits, *, capacity=None):
+    def fit(self, key, t, w, splits, *, capacity=None, stream=None):
         """Return the members' flows, stacked."""
-        return self.fit_flows(key, t, w, splits, capacity=capacity)[0]
+        return self.fit_flows(key, t, w, splits, capacity=capacity, stream=stream)[0]
 
     def fit_flows(
         self,
@@ -38,6 +39,7 @@ class FlowTraining(AbstractBaseTraining):
         *,
         capacity: int | None = None,
         on_chunk: Callable[[dict[str, Any]], None] | None = None,
+        stream: Stream | None = None,
     ) -> tuple[Flow, Descended]:
         """Return the members' flows, stacked, and how training went; arguments as those of `fit`."""
         key_start, key_descent = jr.split(key)
@@ -55,6 +57,7 @@ class FlowTraining(AbstractBaseTraining):
             settings=self.descent,
             title="Fitting the flow",
             on_chunk=on_chunk,
+            stream=stream,
         )
         return eqx.combine(outcome.trained, static), outcome
 

@@ -18,10 +18,12 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import ConditionalGaussian, Flex, Mlp
+from unle.models.polynomial import monomial_count
 from unle.progress import progress
 from unle.train.base_training import AbstractBaseTraining
-from unle.train.regression import fit_means
-from unle.train.splits import Splits, pad
+from unle.train.regression import fit_means, highest_degree
+from unle.train.splits import Splits, batch_size, pad
+from unle.train.stream import Stream, put
 
 CLIP = 5.0  # global norm of a gradient
 
@@ -33,7 +35,7 @@ class GaussianTraining(AbstractBaseTraining):
         width: units per hidden layer.
         depth: hidden layers.
         iterations: optimiser steps.
-        batch: rows per step (fewer if there are fewer).
+        batch: rows per step, at least: one in forty where that is more (fewer if there are fewer).
         learning_rate: peak of the cosine schedule.
         weight_decay: decoupled weight decay.
         average: decay of the running mean of the weights that is validated and returned.
@@ -45,15 +47,19 @@ class GaussianTraining(AbstractBaseTraining):
     depth: int = eqx.field(static=True, default=3)
     iterations: int = eqx.field(static=True, default=2500)
     batch: int = eqx.field(static=True, default=256)
-    learning_rate: float = eqx.field(static=True, default=2e-3)
+    learning_rate: float = eqx.field(static=True, default=0.03)
     weight_decay: float = eqx.field(static=True, default=0.01)
     average: float = eqx.field(static=True, default=0.98)
     chunk: int = eqx.field(static=True, default=50)
     patience: int = eqx.field(static=True, default=10)
 
-    def fit(self, key, t, w, splits, *, capacity=None):
+    def fit(self, key, t, w, splits, *, capacity=None, stream=None):
         """Fit the members' Gaussians."""
-        return fit_gaussians(key, t, w, splits, settings=self, capacity=capacity)[0]
+        return fit_gaussians(key, t, w, splits, settings=self, capacity=capacity, stream=stream)[0]
+
+    def work_per_row(self, dim: int) -> int:
+        """Return three times the monomials: all rows, and the training rows in the two factors of a product."""
+        return 3 * monomial_count(dim, highest_degree(dim))
 
 
 def fit_gaussians(
@@ -64,6 +70,7 @@ def fit_gaussians(
     *,
     settings: GaussianTraining,
     capacity: int | None = None,
+    stream: Stream | None = None,
 ) -> tuple[ConditionalGaussian, Float[Array, " member"]]:
     """Fit one conditional Gaussian per split.
 
@@ -74,6 +81,7 @@ def fit_gaussians(
         splits: training and held-out rows of every member.
         settings: of the network.
         capacity: rows that there will be in the end; see `AbstractBaseTraining.fit`.
+        stream: where other training rows come from, likewise; the closed form is fitted to the first window.
 
     Returns:
         The members, stacked along a leading axis, and the held-out log-likelihood per row of each.
@@ -89,6 +97,9 @@ def fit_gaussians(
     best, since = -np.inf, 0
     with progress("Fitting the Gaussian base", total=settings.iterations) as bar:
         for first in range(0, settings.iterations, settings.chunk):
+            if stream is not None and first:
+                fresh = stream.take(settings.chunk * batch_size(settings.batch, splits.train.shape[1]))
+                t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
             state = _chunk(state, bases, t, w, splits, keys, jnp.asarray(first), settings)
             score = float(jnp.mean(state.best_score))
             bar.advance(settings.chunk, note=f"held-out log-likelihood {score:.2f}")
@@ -152,7 +163,7 @@ def _start(keys, linear, t, w, splits: Splits, settings: GaussianTraining):
 @eqx.filter_jit
 def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: GaussianTraining) -> _Fit:
     optimiser = _optimiser(settings)
-    batch = min(settings.batch, splits.train.shape[1])
+    batch = batch_size(settings.batch, splits.train.shape[1])
 
     def one_member(state: _Fit, base, train, held_out, key) -> _Fit:
         def step(carry, i):

@@ -29,6 +29,7 @@ from unle.errors import InputError
 from unle.models import AbstractBase, MlpEnergy, TiltedModel
 from unle.train.descent import Descended, Descent, descend
 from unle.train.splits import Splits
+from unle.train.stream import Stream
 
 
 class ScoreMatching(eqx.Module):
@@ -64,6 +65,7 @@ def fit_score_matching(
     *,
     settings: ScoreMatching,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
+    stream: Stream | None = None,
 ) -> tuple[TiltedModel, Descended]:
     """Fit the energies of all members.
 
@@ -75,6 +77,7 @@ def fit_score_matching(
         splits: training and held-out rows of every member.
         settings: of the fit.
         on_chunk: called with a record after every chunk of training.
+        stream: where other training rows come from, if t and w are a window on more data than fit in memory.
 
     Returns:
         The members' models, stacked, and how training went.
@@ -95,6 +98,7 @@ def fit_score_matching(
         settings=settings.descent,
         title="Matching scores",
         on_chunk=on_chunk,
+        stream=stream,
     )
     return TiltedModel(bases, eqx.combine(outcome.trained, static)), outcome
 

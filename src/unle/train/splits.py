@@ -7,6 +7,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+ROWS_PER_BATCH_ROW = 40
+LARGEST_BATCH = 4096
 MOST_HELD_OUT = 2000  # rows per member: a mean over as many is precise, and validation stays cheap
 
 
@@ -15,6 +17,17 @@ class Splits(NamedTuple):
 
     train: Int[Array, "member train"]
     held_out: Int[Array, "member held_out"]
+
+
+def batch_size(smallest: int, rows: int) -> int:
+    """Return rows per step: more where there are many, so that a fit of given length sees each row as often.
+
+    Example:
+        >>> from unle.train.splits import batch_size
+        >>> [batch_size(256, rows) for rows in (100, 5_000, 40_000, 1_000_000)]
+        [100, 256, 1000, 4096]
+    """
+    return min(rows, max(smallest, min(rows // ROWS_PER_BATCH_ROW, LARGEST_BATCH)))
 
 
 def held_out_size(n: int, fraction: float = 0.1) -> int:

@@ -28,6 +28,7 @@ from unle.train.carry import WarmStart
 from unle.train.joint import JointSpace
 from unle.train.particles import AbstractParticles, Batch, Cloud, DataParticles
 from unle.train.splits import Splits
+from unle.train.stream import Fresh, Stream, put
 from unle.train.validation import Validation, validate
 
 WARM_UP = 50  # iterations over which the learning rate rises from zero
@@ -36,6 +37,8 @@ CLIP = 5.0  # of every entry of the gradient
 LOWEST_ACCEPTANCE = 0.02  # below, particles no longer follow the model
 LARGEST_GAP = 100.0  # nats between data and particle energies: the particles have left the data
 COLLAPSE = 10.0  # nats of held-out likelihood lost against the best chunk
+MOST_AT_ONCE = 2**17  # rows whose features are computed at a time; a base may need k^2 numbers for each
+BLOCK = 2**12  # rows of a block, beyond that or in a stream
 STEP_BACK = 0.5  # factor on the learning rate after a roll-back
 
 
@@ -134,6 +137,7 @@ def fit_tilted(
     sees_theta: bool,
     start: WarmStart | None = None,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
+    stream: Stream | None = None,
 ) -> TiltedFit:
     """Train one energy per member on top of the members' bases.
 
@@ -148,6 +152,7 @@ def fit_tilted(
         sees_theta: False holds the energy's weights on theta at zero: one residual shape for all theta.
         start: energies, and particles if each pair has its own, to begin with; None for nearly constant energies.
         on_chunk: called with the record of every chunk, as it ends.
+        stream: where other training rows come from, if t and w are a window on more data than fit in memory.
 
     Returns:
         A `TiltedFit`.
@@ -156,7 +161,7 @@ def fit_tilted(
     key_init, key_train, key_z = jr.split(key, 3)
     visible = jnp.asarray(sees_theta)
     state = _start(jr.split(key_init, members), joint, bases, t, visible, settings, start)
-    r = _features(bases, t, w)
+    r = _features(bases, t, w, block=None if stream is None and len(t) <= MOST_AT_ONCE else BLOCK)
     best, best_gain, best_chunk, best_validation = state, 0.0, -1, None
     highest = np.zeros(members)
     outcome, history, recoveries = Outcome.BUDGET_SPENT, [], 0
@@ -167,6 +172,10 @@ def fit_tilted(
     title = "Training the energy" if sees_theta else "Training a theta-free energy"
     with progress(title, total=n_chunks * settings.chunk) as bar:
         for chunk in range(n_chunks):
+            if stream is not None and chunk:
+                fresh = stream.take(settings.chunk * settings.batch)
+                t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
+                r = _put_features(r, bases, fresh)
             first = jnp.asarray(chunk * settings.chunk)
             new, metrics = _chunk(state, joint, bases, t, r, splits.train, keys_train, first, visible, settings)
             models = TiltedModel(bases, new.average)
@@ -250,8 +259,16 @@ def _start(
 
 
 @eqx.filter_jit
-def _features(bases: AbstractBase, t, w) -> Float[Array, "member n data"]:
-    return eqx.filter_vmap(lambda base: jax.vmap(base.features)(t, w))(bases)
+def _features(bases: AbstractBase, t, w, *, block: int | None) -> Float[Array, "member n data"]:
+    """Return what the energies see of the data, all rows at a time or in blocks, which need less memory."""
+    if block is None:
+        return eqx.filter_vmap(lambda base: jax.vmap(base.features)(t, w))(bases)
+    return eqx.filter_vmap(lambda base: jax.lax.map(lambda row: base.features(*row), (t, w), batch_size=block))(bases)
+
+
+@eqx.filter_jit
+def _put_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "member n data"]:
+    return r.at[:, fresh.places].set(_features(bases, fresh.t, fresh.w, block=BLOCK))
 
 
 @eqx.filter_jit

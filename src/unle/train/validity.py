@@ -83,6 +83,7 @@ def fit_validity(
     valid: Bool[np.ndarray, " n"] | Bool[Array, " n"],
     *,
     settings: ValidityTraining | None = None,
+    capacity: int | None = None,
 ) -> ValidityFit:
     """Fit P(valid | theta).
 
@@ -91,6 +92,7 @@ def fit_validity(
         theta: parameters of all simulations, of all rounds: nothing depends on what they were drawn from.
         valid: which simulations were valid.
         settings: of the fit.
+        capacity: simulations that there will be in the end, when more are to come: fits up to there compile once.
     """
     settings = ValidityTraining() if settings is None else settings
     theta, valid = np.asarray(theta, float), np.asarray(valid, bool)
@@ -105,15 +107,15 @@ def fit_validity(
     key_split, key_net, key_fit = jr.split(key, 3)
     held, train = _stratified(key_split, valid)
     space = fit_theta_space(theta)
-    t = _apply(space, jnp.asarray(theta, jnp.float32))
-    y = jnp.asarray(valid)
+    t, y, rows = _padded(theta, valid, train, held, max(capacity or 0, len(theta)))
+    t = _apply(space, t)
     # A rate of 0 or 1 among few training rows is not taken at its word.
     share = jnp.asarray((valid[train].sum() + 0.5) / (len(train) + 1), t.dtype)
     nets = _initial(jr.split(key_net, settings.members), t.shape[1], share, settings)
-    nets = _train(key_fit, nets, t, y, train, held, settings)
+    nets = _train(key_fit, nets, t, y, rows, settings)
     one, zero = jnp.ones(()), jnp.zeros(())
     net = ValidityNet(space, nets, one, zero)
-    logits = np.asarray(_logits(net, jnp.asarray(theta[held], jnp.float32)), float)
+    logits = np.asarray(_logits(net, jnp.asarray(theta, jnp.float32)[rows[1]]), float)[: len(held)]
     temper, shift, recalibrated = _recalibrate(logits, valid[held])
     probability = 1 / (1 + np.exp(-recalibrated))
     error, noise = group_calibration(probability, valid[held])
@@ -135,6 +137,14 @@ def _stratified(key: PRNGKeyArray, valid: np.ndarray) -> tuple[np.ndarray, np.nd
     return held, np.setdiff1d(order, held)
 
 
+def _padded(theta: np.ndarray, valid: np.ndarray, train: np.ndarray, held: np.ndarray, capacity: int):
+    """Repeat rows and indices in turn up to lengths that depend on the capacity alone."""
+    order = np.resize(np.arange(len(theta)), capacity)
+    held_length = max(len(held), round(HELD_OUT * capacity))
+    rows = np.resize(train, max(len(train), capacity - held_length)), np.resize(held, held_length)
+    return jnp.asarray(theta[order], jnp.float32), jnp.asarray(valid[order]), tuple(map(jnp.asarray, rows))
+
+
 @eqx.filter_jit
 def _initial(keys: Key[Array, " member"], dim: int, rate: Float[Array, ""], settings: ValidityTraining) -> Mlp:
     """Return networks that predict the overall rate everywhere."""
@@ -146,11 +156,10 @@ def _initial(keys: Key[Array, " member"], dim: int, rate: Float[Array, ""], sett
     return eqx.filter_vmap(one)(keys)
 
 
-def _train(key, nets: Mlp, t, y, train: np.ndarray, held: np.ndarray, settings: ValidityTraining) -> Mlp:
+def _train(key, nets: Mlp, t, y, rows, settings: ValidityTraining) -> Mlp:
     """Train all networks; return them as they were when their mean predicted the held-out rows best."""
     optimiser = eqx.filter_vmap(_optimiser(settings).init)(nets)
     best, lowest, since = nets, np.inf, 0
-    rows = jnp.asarray(train), jnp.asarray(held)
     chunks = -(-settings.iterations // settings.chunk)
     with progress("Fitting P(valid)", total=chunks * settings.chunk) as bar:
         for chunk in range(chunks):

@@ -17,7 +17,7 @@ from unle.store.peek import RoundCount
 SECONDS_BETWEEN = 1.0
 
 
-class Tally:
+class Counting:
     """The counts of every round, kept up to date in a file.
 
     Args:
@@ -53,8 +53,8 @@ class Tally:
             os.replace(beside, self._path)
 
 
-def read_tally(path: Path) -> list[RoundCount]:
-    """Return the counts that somebody wrote; none if there is no such file, or if it is no tally."""
+def read_counts(path: Path) -> list[RoundCount]:
+    """Return the counts that somebody wrote; none if there is no such file, or if it is something else."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
         return [RoundCount(int(r), int(n), int(bad), float(seconds)) for r, n, bad, seconds in rows]
