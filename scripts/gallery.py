@@ -48,6 +48,11 @@ class Ring:
         return -0.5 * ((theta.sum(axis=1) / 0.2) ** 2 + ((theta[:, 0] - theta[:, 1] ** 2) / 0.5) ** 2)
 
 
+def chol(draws: np.ndarray) -> np.ndarray:
+    """Return what gives white draws the covariance of the first four parameters, and a little more spread."""
+    return np.linalg.cholesky(np.cov(draws[:, :4].T)).T / np.sqrt(np.var(draws[:, 4:8], axis=0))[:, None]
+
+
 def main() -> None:
     """Write all pictures."""
     OUT.mkdir(exist_ok=True)
@@ -63,7 +68,9 @@ def main() -> None:
     beside("predictive", [plot.predictive(trust.replicated(0, kind)) for kind in ("right", "x_o outside")], 70)
     mixing = rng.normal(size=(31, 31)) / 5 + np.eye(31)
     draws = rng.normal(size=(10_000, 31)) @ mixing.T
-    beside("pairs31", [plot.pairs(draws, [f"parameter_{i + 1}" for i in range(31)], truth=np.zeros(31))], 75)
+    beside("pairs31", [plot.pairs(draws, [f"parameter_{i + 1}" for i in range(31)], truth=np.zeros(31))], 100)
+    names = ["gain", "decay", "offset", "noise"]
+    beside("pairs", [plot.pairs(1.2 * draws[:, :4] + 0.3, names, reference=draws[:, 4:8] @ chol(draws), truth=4 * [0])])
     some = draws[:, :5]
     beside("marginals", [plot.marginals(some, prior=4 * rng.normal(size=(4000, 5)), mode=np.zeros(5))])
     beside("conditional", [plot.conditional_pairs(conditional(Ring(), np.zeros(1), np.zeros(3)))])  # pyright: ignore
@@ -71,6 +78,15 @@ def main() -> None:
     theta = rng.normal(size=(1000, 3)) * np.exp(-0.5 * number)[:, None]
     valid = rng.random(1000) < 0.6 + 0.08 * number
     rows = SimpleNamespace(round=number, theta=theta, x=theta + 0.2 * rng.normal(size=(1000, 3)), valid=valid)
+    beside("slices", [plot.likelihood_slices(Ring(), np.zeros(1), np.zeros(3))])
+    coverages = [plot.coverage_curve(trust.coverage(trust.calibration(0, kind))) for kind in ("right", "too narrow")]
+    beside("coverage", [*coverages, plot.rank_histograms(trust.sbc(trust.calibration(0, "too narrow")))], 70)
+    beside("grid", [plot.density_and_draws(trust.on_grid(0, kind)) for kind in ("right", "a mode lost")], 70)
+    beside("sampler", [plot.sampler_path(trust.sampled(0, kind)) for kind in ("right", "a mode lost")], 70)
+    kinds = ("right", "right, and overfitted later", "particles left behind")
+    beside("training", [plot.training_path(trust.trained(0, kind)) for kind in kinds], 60)
+    beside("members", [plot.member_means(trust.ensemble(0, kind)) for kind in ("right", "members disagree")], 70)
+    beside("time", [plot.run_time({"simulate": 12.0, "fit": 61.0, "sample": 8.0, "check": 25.0})])
     beside("rounds", [plot.rounds(rounds(rows, np.zeros((1, 3))))])
 
 

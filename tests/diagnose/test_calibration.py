@@ -65,7 +65,7 @@ def test_weighted_draws_have_the_moments_of_the_posterior(right, pairs):
     assert np.quantile(np.abs(sd / np.sqrt(variance) - 1), 0.95) < 0.3
 
 
-@pytest.mark.parametrize("check", [sbc, coverage, tarp])
+@pytest.mark.parametrize("check", [sbc, coverage, lambda c: tarp(c, seed=1)], ids=["sbc", "coverage", "tarp"])
 def test_a_right_posterior_passes_and_a_narrow_one_fails(check, right, narrow):
     assert check(right).verdict == "good", str(check(right))
     assert check(narrow).verdict == "bad", str(check(narrow))

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unle.diagnose.tarp import references
 from unle.posterior import Draws
 
 FILE = Path(__file__).parents[2] / "scripts" / "trust.py"
@@ -46,3 +47,59 @@ def test_four_stuck_chains_have_a_high_r_hat():
 def test_chains_that_never_move_are_bad():
     values = np.zeros((4, 200, 1)) + np.arange(4)[:, None, None]
     assert trust.sampler_health(Draws(values, ("a",), np.zeros((1, 2)), 0)).verdict == "bad"
+
+
+def test_who_has_learned_nothing_is_found_out():
+    """The prior passes SBC and coverage, as it must; TARP, whose points depend on x, sees through it."""
+    told = trust.calibration(0, "the prior")
+    assert trust.sbc(told).verdict == trust.coverage(told).verdict == "good"
+    assert trust.tarp(told).verdict == "bad"
+
+
+def test_the_point_of_a_pair_does_not_depend_on_its_truth():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    truth = x[:, :2] + rng.normal(size=(60, 2))
+    before = references(truth, x, seed=1)
+    assert np.corrcoef(before[:, 0], x[:, 0])[0, 1] > 0.3
+    changed = truth.copy()
+    changed[7] += 100
+    after = references(changed, x, seed=1)
+    np.testing.assert_array_equal(after[7], before[7])
+    assert (after != before).any()
+
+
+def test_an_energy_that_overfits_later_is_judged_where_it_was_kept():
+    check = trust.trained(0, "right, and overfitted later")
+    assert "then fell" in check.advice
+    assert check.numbers["best_chunk"] < 16
+    settled = trust.trained(0, "right")
+    assert "settled" in settled.advice
+
+
+def test_a_gain_of_nothing_is_not_called_a_rise():
+    records = [{"stage": "training", "chunk": i, "gain": 0.01 - 0.3 * i, "gap": 0.0, "ess": 0.5} for i in range(6)]
+    check = trust.training_health([*records, {"stage": "fitted", "energy": "full", "gain": 0.01}])
+    assert check.verdict == "good"
+    assert "hardly beat" in check.advice
+
+
+def test_the_words_of_coverage_fit_its_numbers():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(200, 1))
+    draws = 1e-3 * rng.normal(size=(200, 50, 1))  # a posterior of no width at all
+    calibration = trust.Calibration.of_draws(
+        truth, truth, draws, heights=-(draws[..., 0] ** 2), true_height=-(truth[:, 0] ** 2)
+    )
+    check = trust.coverage(calibration)
+    assert check.verdict == "bad"
+    assert "overconfident" in check.advice
+
+
+def test_a_small_difference_from_the_grid_is_none_however_sure():
+    axis = np.linspace(0, 1, 201)
+    uneven = 1 + 0.04 * np.sign(axis - 0.5)  # total variation 0.02
+    draws = np.linspace(0, 1, 50_000)[:, None]
+    check = trust.grid_agreement([axis], uneven / uneven.sum() * 200, draws, ess=50_000)
+    assert check.numbers["p"] < 0.01
+    assert check.verdict == "good"

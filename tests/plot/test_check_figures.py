@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unle import plot
-from unle.diagnose import Calibration, cloud, coverage, member_agreement, predictive, sbc, tarp
+from unle.diagnose import Calibration, cloud, coverage, member_agreement, predictive, sbc, tarp, training_health
 from unle.diagnose.conditional import Conditional
 from unle.diagnose.record import Check
 from unle.diagnose.rounds import rounds
@@ -137,3 +137,10 @@ def test_grid_and_sampler_figures():
     }
     check = Check("sampler", "", "", "good", {"r_hat": 1.0}, "", arrays, ("a", "b"))
     assert len(plot.sampler_path(check).axes) == 3
+
+
+def test_the_training_of_energies_and_of_flows_is_drawn():
+    energies = [{"stage": "training", "chunk": i, "gain": 0.1 * i, "gap": 0.0} for i in range(5)]
+    assert len(plot.training_path(training_health(energies)).axes) == 2
+    flow = [{"stage": "descent", "step": 10 * i, "steps": 50, "held_out": 1 / i, "loss": 1 / i} for i in range(1, 6)]
+    assert len(plot.training_path(training_health(flow)).axes) == 1

@@ -2,13 +2,21 @@
 
 import json
 import re
+import shlex
+from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from unle.cli import app
+from unle.commands.inference import Request
+from unle.commands.model import Model
 from unle.diagnose import Findings, run_checks
 from unle.diagnose.battery import LATER
 from unle.diagnose.export import export_draws
@@ -17,7 +25,8 @@ from unle.errors import InputError, StoreError
 from unle.posterior import Draws
 from unle.report import write_report
 from unle.report.contents import headline
-from unle.report.words import command, prior_rows
+from unle.report.words import command, prior_rows, setting_rows
+from unle.space import Prior, fit_x_space
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
@@ -133,7 +142,32 @@ def test_words_of_settings():
     spec = {"names": ["a", "b"], "blocks": [{"family": "Uniform", "arguments": {"low": [0.0, 1.0], "high": 2.0}}]}
     assert prior_rows(spec) == [("a", "Uniform(low 0, high 2)"), ("b", "Uniform(low 1, high 2)")]
     text = command({"model": "my model.py", "budget": 5, "seed": 0, "members": None, "x_o": [[1]]}, "runs/x")
-    assert text == "unle run 'my model.py' --budget 5 --seed 0 --observation x_o.json --out runs/x"
+    assert text == "unle run 'my model.py' --budget 5 --seed 0 --observation x_o.json --out runs/x-again"
+    sliced = {"model": "m.py", "method": "smnle", "sliced": True, "posterior": "divi", "simulations_sha256": "1" * 64}
+    assert command(sliced | {"budget": 9, "timeout": 2.0}, "r/") == (
+        "unle run m.py --method smnle --posterior divi --timeout 2.0 --sliced --simulations r/ --out r-again"
+    )
+    rows = dict(setting_rows({"members": None, "timeout": None, "rounds": [5, 4], "x_o": None, "model_sha256": "ab"}))
+    assert rows == {"members": "default", "rounds": "5, 4", "check sum of the model": "ab"}
+
+
+def test_the_command_takes_every_option_of_a_run():
+    """Whoever adds a setting to `unle run` must add it to the command, or the run cannot be made again."""
+    prior = Prior.uniform(low=[0.0], high=[1.0])
+    model = Model("m.py", prior, len, checksum="ab")
+    request = Request(model, budget=9, x_o=np.zeros((1, 2)), timeout=1.0, rounds=[5, 4], posterior="divi", members=2)
+    request = replace(request, method="sunle", iterations=3, flow="maf", sliced=True, imported="cd", seed=7, draws=11)
+    settings = request.settings()
+    assert all(value is not None for value in settings.values())
+    words = shlex.split(command(settings, "runs/x"))
+    known = {option for parameter in get_command(app).commands["run"].params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known
+    said = " ".join(words)
+    for name, value in settings.items():
+        if name not in ("prior", "x_o", "model", "model_sha256", "simulations_sha256", "budget", "rounds", "sliced"):
+            assert f"--{name} {value}" in said, name
+    for part in ("--rounds 5,4", "--sliced", "--simulations runs/x", "--observation x_o.json"):
+        assert part in said
 
 
 def test_summary_and_its_intervals(story):
@@ -160,6 +194,27 @@ def test_bayes_factor_of_a_model_with_itself_is_nothing(story):
     other = Draws(story.draws.values, story.draws.names, story.draws.x_o + 1, 0, -1.0)
     with pytest.raises(InputError, match="same observation"):
         bayes_factor((story.posterior, story.draws), (story.posterior, other))
+
+
+def test_bayes_factor_is_that_of_densities_of_x(story):
+    """Two Gaussian models of x, each seen in coordinates of its own: the factor is the ratio of their densities."""
+    x_o, pairs, exact = np.array([[0.7]]), [], []
+    for scale in (1.0, 10.0):
+        x = scale * np.random.default_rng(0).normal(size=(400, 1))
+        space = fit_x_space(x)
+        w = float(space.forward(jnp.asarray(x_o[0], jnp.float32))[0])
+        likelihood = SimpleNamespace(x_space=space)
+        evidence = norm.logpdf(w)  # in the coordinates of the fit
+        pairs.append((SimpleNamespace(likelihood=likelihood), Draws(np.zeros((2, 9, 1)), ("a",), x_o, 0, evidence)))
+        exact.append(norm.logpdf(x_o[0, 0], x.mean(), x.std()))
+    assert bayes_factor(*pairs).log_factor == pytest.approx(exact[0] - exact[1], abs=0.02)
+
+
+def test_the_command_line_exports_draws(story, tmp_path):
+    file = tmp_path / "draws.csv"
+    result = CliRunner().invoke(app, ["export", str(story.run.path), str(file), "--draws"])
+    assert result.exit_code == 0, result.stderr
+    assert len(file.read_text().splitlines()) == len(story.draws) + 1
 
 
 def test_draws_are_exported(story, tmp_path):

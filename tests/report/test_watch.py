@@ -1,13 +1,24 @@
 """The live view: what it sees at each stage, and that it only looks."""
 
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from unle.cli import app
-from unle.commands.watch import describe, look
-from unle.errors import StoreError
+from unle.commands.glance import describe, look
+from unle.commands.watch import panel
+from unle.errors import InputError, StoreError
 from unle.store import RunDirectory
+from unle.store.lock import held, this_machine
 from unle.store.peek import peek_simulations
 
 
@@ -37,6 +48,13 @@ def test_every_stage_is_recognised(run):
     assert look(run).stage == "training"
     run.append_metrics(stage="training", chunk=2, gain=0.5)
     assert "chunk 3, held-out gain +0.50" in describe(look(run), first)
+    since = look(run)
+    run.append_metrics(stage="training", chunk=3, chunks=20, gain=0.6)
+    line = describe(look(run), since)
+    assert "chunk 4 of at most 20, held-out gain +0.60" in line
+    assert "at most" in line.split(";")[2]
+    run.append_metrics(stage="fitted", outcome="CONVERGED")
+    assert look(run).stage == "normalising"
     run.likelihood(0).with_suffix(".json").write_text("{}")
     assert look(run).stage == "sampling"
     run.draws.touch()
@@ -75,6 +93,102 @@ def test_once_looks_once(run):
     assert result.exit_code == 0, result.output
     assert "0 of 100 simulations" in result.stdout
     assert sorted(path.name for path in run.path.rglob("*")) == before
+
+
+def test_a_baseline_shows_its_loss(run):
+    simulate(run, 0, 100)
+    run.append_metrics(stage="descent", step=200, steps=2000, loss=1.5, held_out=1.25)
+    now = look(run)
+    assert (now.stage, now.step, now.steps) == ("training", 200, 2000)
+    assert "step 200, loss 1.500, held-out loss 1.250" in describe(now, now)
+
+
+def test_simulations_alone_can_be_watched(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", {"method": "simulate", "budget": 100})
+    simulate(run, 0, 99)
+    assert look(run).stage == "simulating"
+    simulate(run, 99, 100)
+    assert look(run).stage == "finished"
+
+
+def test_watching_ends_with_the_run(run):
+    simulate(run, 0, 100)
+
+    def finish():
+        with run.working():
+            time.sleep(0.3)
+            run.draws.touch()
+            run.append_metrics(stage="seconds", fit=1.0)
+
+    thread = threading.Thread(target=finish)
+    thread.start()
+    while not held(run.lock):
+        time.sleep(0.01)
+    result = CliRunner().invoke(app, ["watch", str(run.path), "--every", "0.1"])
+    thread.join()
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("training")
+    assert lines[-1].startswith("finished")
+
+
+def test_a_killed_run_ends_the_command_and_says_so(run):
+    simulate(run, 0, 40)
+    program = f"""
+import os, signal
+from unle.store import RunDirectory
+with RunDirectory.open({str(run.path)!r}).working():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", program], env=environment).returncode == -signal.SIGKILL
+    result = CliRunner().invoke(app, ["watch", str(run.path)])
+    assert result.exit_code == 1
+    assert result.stdout.startswith("stopped; 40 of 100 simulations")
+    assert "its process is gone" in result.stdout
+    assert f"unle resume {run.path}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(InputError("expected bread; got stones.\n\nmore"), "expected bread"), (KeyboardInterrupt(), "Ctrl-C")],
+)
+def test_a_run_that_failed_says_why(run, error, said):
+    simulate(run, 0, 40)
+    with pytest.raises(type(error)), run.working():
+        raise error
+    now = look(run)
+    assert now.stage == "stopped"
+    assert said in now.why
+    assert "more" not in now.why
+    with run.locked():  # somebody goes on
+        assert look(run).stage == "simulating"
+    run.lock.write_text("process 1 on " + this_machine())  # and is killed: the old reason is not theirs
+    assert "gone" in look(run).why
+
+
+def test_another_machine_reads_the_counts_and_waits_longer(run):
+    simulate(run, 0, 40)
+    run.lock.write_text("process 1 on elsewhere")
+    (run.path / "simulations.sqlite").rename(run.path / "hidden")
+    now = look(run)
+    assert (now.stage, now.done, now.invalid) == ("simulating", 40, 4)
+    for path in [run.path, *run.path.rglob("*")]:
+        os.utime(path, (1e9, 1e9))
+    assert look(run).stage == "stopped"
+    run.counts.write_text("no counts")
+    assert look(run).done == 0
+
+
+def test_the_view_on_a_terminal_is_whole(run):
+    first = look(run)
+    simulate(run, 0, 40)
+    console = Console(file=io.StringIO(), width=100)
+    console.print(panel(run, look(run), first))
+    lines = console.file.getvalue().splitlines()
+    assert any("40 of 100 simulations (4 failed)" in line for line in lines)
+    assert any("per second" in line for line in lines)
+    assert {len(line.rstrip()) for line in lines} == {len(lines[0].rstrip())}
 
 
 def test_counts_can_be_read_while_somebody_writes(run):

@@ -33,6 +33,7 @@ def test_the_layout_is_the_documented_one(path):
         "run.json",
         "rounds",
         "simulations.sqlite",
+        "counts.json",
         "metrics.jsonl",
     }
 

@@ -1,7 +1,7 @@
-"""`unle export` and `unle import`: simulations to and from files of other programs."""
+"""`unle export` and `unle import`: simulations to and from files of other programs, and draws to them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,22 +13,41 @@ IMPORT_EXAMPLE = "Example:  unle import runs/mine simulations.npz"
 
 def export_simulations(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory; it may be running.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write: .npz, .csv or .parquet.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="File to write: .npz, .csv or .parquet; of draws .csv, .nc or .zarr.")
+    ],
+    draws: Annotated[  # noqa: FBT002
+        bool, typer.Option("--draws", help="Write the posterior draws instead of the simulations.")
+    ] = False,
 ) -> None:
-    """Write the simulations of a run directory to a file for other programs."""
+    """Write the simulations of a run directory, or its posterior draws, to a file for other programs."""
     with plain_ending():
         from unle.errors import StoreError
         from unle.simulate import Simulations
         from unle.store import RunDirectory
 
+        run = RunDirectory.open(directory)
+        if draws:
+            _export_draws(run, file)
+            return
         if file.exists():
             raise StoreError(f"{file} exists and is not overwritten; choose another name.")
-        run = RunDirectory.open(directory)
         with run.simulations(read_only=True) as store:
             simulations = Simulations.from_store(store)
             names = store.fact("theta_names") or ()
         simulations.save(file, theta_names=names)
         typer.echo(f"{file}: {simulations.summary()}")
+
+
+def _export_draws(run: Any, file: Path) -> None:
+    from unle.diagnose.export import export_draws
+    from unle.errors import StoreError
+    from unle.posterior import Draws
+
+    if not run.draws.exists():
+        raise StoreError(f"{run.path} holds no draws; make some: unle sample {run.path} --observation FILE.")
+    found = Draws.load(run.draws)
+    typer.echo(f"{export_draws(found, file)}: {len(found):,} draws of {', '.join(found.names)}")
 
 
 def import_simulations(

@@ -181,7 +181,7 @@ def infer(request: Request, run: RunDirectory, stages: Stages, where: Where = HE
     Returns:
         The posterior, and the draws at the request's observation if it has one.
     """
-    with run.locked():
+    with run.working():
         run.verify()
         return _infer(request, run, stages, where)
 

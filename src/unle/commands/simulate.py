@@ -60,7 +60,7 @@ def simulate_only(model: Any, settings: dict[str, Any], directory: Path, where: 
     run = RunDirectory.create(directory, {**settings, "prior": model.prior.spec()})
     if model.path is not None:
         whereabouts.remember(directory, model.path)
-    with run.locked(), run.simulating() as store, where.arguments() as arguments:
+    with run.working(), run.simulating() as store, where.arguments() as arguments:
         store.remember("theta_names", list(model.prior.names))
         fill(
             store,

@@ -4,9 +4,11 @@ from unle.diagnose.battery import CHECKS, Findings, run_checks
 from unle.diagnose.c2st import c2st, c2st_fast, c2st_fast_batch
 from unle.diagnose.calibration import Calibration, calibrate
 from unle.diagnose.cloud import cloud
+from unle.diagnose.conditional import Conditional, conditional
 from unle.diagnose.coverage import coverage
 from unle.diagnose.discrepancy import Discrepancy, discrepancy, energy_score
 from unle.diagnose.evidence import Evidence
+from unle.diagnose.export import export_draws
 from unle.diagnose.grid import density_grid, grid_agreement
 from unle.diagnose.inner_mixing import inner_mixing
 from unle.diagnose.learned_normaliser import learned_normaliser
@@ -17,6 +19,7 @@ from unle.diagnose.record import Check, Skipped
 from unle.diagnose.sampler_health import sampler_health
 from unle.diagnose.sbc import sbc
 from unle.diagnose.short_run import short_run
+from unle.diagnose.summary import BayesFactor, Summary, bayes_factor, summarise
 from unle.diagnose.tarp import tarp
 from unle.diagnose.training_health import training_health
 from unle.diagnose.validity_calibration import validity_calibration
@@ -24,22 +27,28 @@ from unle.diagnose.z_uniformity import ZUniformity, z_uniformity
 
 __all__ = [
     "CHECKS",
+    "BayesFactor",
     "Calibration",
     "Check",
+    "Conditional",
     "Discrepancy",
     "Evidence",
     "Findings",
     "Skipped",
+    "Summary",
     "ZUniformity",
+    "bayes_factor",
     "c2st",
     "c2st_fast",
     "c2st_fast_batch",
     "calibrate",
     "cloud",
+    "conditional",
     "coverage",
     "density_grid",
     "discrepancy",
     "energy_score",
+    "export_draws",
     "grid_agreement",
     "inner_mixing",
     "learned_normaliser",
@@ -50,6 +59,7 @@ __all__ = [
     "sampler_health",
     "sbc",
     "short_run",
+    "summarise",
     "tarp",
     "training_health",
     "validity_calibration",

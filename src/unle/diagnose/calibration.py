@@ -65,7 +65,10 @@ class Calibration:
 
     @classmethod
     def of_draws(cls, truth: Any, x: Any, draws: Any, *, heights=None, true_height=None, names=None, seed: int = 0):
-        """Take plain, unweighted draws (n, L, dim) of n posteriors, from whatever sampler."""
+        """Take plain, unweighted draws (n, L, dim) of n posteriors, from whatever sampler.
+
+        They must be independent: thin a Markov chain until they nearly are, or a right posterior looks wrong.
+        """
         truth, draws = np.asarray(truth, float), np.asarray(draws, float)
         if truth.ndim != 2 or draws.ndim != 3 or draws.shape[::2] != truth.shape:
             raise InputError(f"expected truth (n, dim) and draws (n, L, dim); got {truth.shape} and {draws.shape}.")
@@ -104,11 +107,14 @@ class Calibration:
         return below + np.random.default_rng([self.seed, stream]).uniform(size=len(below)) * ties
 
     def moments(self) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, "n dim"]]:
-        """Return mean and standard deviation of every posterior, the truth left out."""
-        weights = self.weights[:, :-1]
-        weights = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
-        mean = np.einsum("nl,nld->nd", weights, self.draws)
-        variance = np.einsum("nl,nld->nd", weights, (self.draws - mean[:, None]) ** 2)
+        """Return mean and standard deviation of every posterior.
+
+        The truth counts with its weight, as one more draw: left out, it would stand out from the draws, which all are
+        part of their mean, where few of them carry the weight.
+        """
+        points = np.concatenate([self.draws, self.truth[:, None]], axis=1)
+        mean = np.einsum("nl,nld->nd", self.weights, points)
+        variance = np.einsum("nl,nld->nd", self.weights, (points - mean[:, None]) ** 2)
         return mean, np.sqrt(np.maximum(variance, 1e-24 * (1 + mean**2)))
 
 

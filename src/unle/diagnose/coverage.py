@@ -36,8 +36,10 @@ def coverage(calibration: Calibration) -> Check:
     test = uniformity(levels)
     at_95 = float(np.mean(levels <= 0.95))
     verdict = judged(test.p_value, test.gap, calibration)
-    manner = "overconfident" if test.coefficients[0] > 0 else "too cautious"
-    what = f"The posterior is {manner}: its 95 % regions hold {at_95:.0%} of the truths"
+    tilt = test.coefficients[0]
+    manner = "wrong in shape" if abs(tilt) < 2.5 else "overconfident" if tilt > 0 else "too cautious"
+    at_half = float(np.mean(levels <= 0.5))
+    what = f"The posterior is {manner}: its 50 % regions hold {at_half:.0%} of the truths, its 95 % regions {at_95:.0%}"
     return Check(
         "coverage",
         TITLE,

@@ -129,7 +129,9 @@ class Evidence:
     def member_logs(self) -> tuple[Float[np.ndarray, "n member"], Float[np.ndarray, "n dim"]]:
         """Every member's log-likelihood of the observation at some of its draws, and these draws."""
         likelihood = self.posterior.likelihood
-        if not isinstance(likelihood, Ensemble) or likelihood.size < 2:
+        if not isinstance(likelihood, Ensemble):
+            raise NotApplicable("the likelihood is not an ensemble of tilted models.")
+        if likelihood.size < 2:
             raise NotApplicable("the fit has one member only.")
         values = np.asarray(self.at_x_o, np.float32)
         some = values[np.linspace(0, len(values) - 1, min(len(values), MEMBER_DRAWS)).astype(int)]

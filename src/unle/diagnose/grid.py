@@ -78,8 +78,10 @@ def grid_agreement(
     p_value = tail_probability(distances, distance)
     beyond = distance - float(distances.mean())
     verdict = verdict_of(p_value)
-    if verdict == "bad" and beyond < MATERIAL:
-        verdict = "doubtful" if beyond > MATERIAL / 2 else "good"
+    if beyond < MATERIAL / 2:  # a difference too small to matter is none, however sure
+        verdict = "good"
+    elif verdict == "bad" and beyond < MATERIAL:
+        verdict = "doubtful"
     advice = (
         "The draws follow the density."
         if verdict == "good"

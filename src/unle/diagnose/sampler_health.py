@@ -2,7 +2,9 @@
 
 R-hat compares chains: those of tempered SMC are independent runs (islands), so that disagreement on the weight of a
 mode shows.  The effective sample sizes say how many independent draws the means (bulk) and the interval ends (tail) are
-worth.  There is no p-value here: the thresholds are those that practice has settled on.
+worth.  There is no p-value here.  400 effective draws are what the reference asks for.  It also asks for an R-hat below
+1.01; we say doubtful from 1.05 on, where a tenth of the variance is between chains: what is lost before that shows in
+the effective draws.
 
 Reference: Vehtari, Gelman, Simpson, Carpenter and Burkner, "Rank-normalization, folding, and localization: an improved
 R-hat", 2021.

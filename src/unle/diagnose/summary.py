@@ -71,7 +71,7 @@ def summarise(draws: Draws, *, prior: Any = None, mode: Any = None) -> Summary:
     by_chain = np.asarray(draws.info.get("log_evidence_by_chain", []), float)
     relative = np.exp(by_chain - by_chain.max()) if len(by_chain) > 1 else np.array([])
     error = float(relative.std(ddof=1) / relative.mean() / np.sqrt(len(relative))) if len(relative) else float("nan")
-    correlation = np.atleast_2d(_correlation(values))
+    correlation = _correlation(values)
     return Summary(
         draws.names,
         values.mean(axis=0),
@@ -160,7 +160,7 @@ def _evidence(space: Any, draws: Draws) -> tuple[float, float]:
 
 def _correlation(values: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.nan_to_num(np.corrcoef(values.T))
+        return np.atleast_2d(np.nan_to_num(np.corrcoef(values.T)))  # a single parameter has a single number
 
 
 def _partial(correlation: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "dim dim"]:

@@ -1,16 +1,23 @@
 """TARP: is the truth as far from a random point as the draws are?
 
-Tests of accuracy with random points: for every simulated observation pick a reference point at random from the prior,
-and take the level of |theta* - reference| among the distances of the draws.  It is uniform if the posterior is right.
-Distances need no density, and they look at all parameters together.
+Tests of accuracy with random points: for every simulated observation pick a reference point at random, and take the
+level of |theta* - reference| among the distances of the draws.  It is uniform if the posterior is right, however the
+point was picked, as long as theta* had no part in it.  Distances need no density, and they look at all parameters
+together.
+
+Points from the prior would be blind to a posterior that has learned nothing: the prior itself passes SBC, coverage and
+TARP with such points.  So the points depend on x*: one half of the pairs predicts theta from x by least squares, and
+the points of the other half are its predictions plus residuals of its own, and vice versa.
 
 Reference: Lemos, Coogan, Hezaveh and Perreault-Levasseur, "Sampling-based accuracy testing of posterior estimators for
 general inference", 2023.
 """
 
 import numpy as np
+from jaxtyping import Float
 
 from unle.diagnose.calibration import Calibration
+from unle.diagnose.leading import leading
 from unle.diagnose.record import Check
 from unle.diagnose.sbc import advice_for, judged, require
 from unle.diagnose.uniformity import uniformity
@@ -24,18 +31,14 @@ def tarp(calibration: Calibration, *, seed: int = 0) -> Check:
 
     Args:
         calibration: posteriors with known truths.
-        seed: of the pairing of observations with reference points.
+        seed: of the reference points.
 
     Returns:
         A `Check`, with the levels of the truths as array `levels`.
     """
     require(calibration)
-    rng = np.random.default_rng([seed, 202])
     scale = np.maximum(calibration.truth.std(axis=0), 1e-12)
-    # The other truths are draws of the prior: shift them in a random order, so that nobody is their own reference.
-    order = rng.permutation(len(calibration))
-    reference = np.empty_like(calibration.truth)
-    reference[order] = calibration.truth[np.roll(order, 1)]
+    reference = references(calibration.truth, calibration.x, seed=seed)
 
     def distance(theta):
         return np.sqrt(np.sum((theta / scale) ** 2, axis=-1))
@@ -54,3 +57,22 @@ def tarp(calibration: Calibration, *, seed: int = 0) -> Check:
         advice_for(verdict, test.p_value, calibration, f"The joint posterior is {shape}"),
         {"levels": levels},
     )
+
+
+def references(
+    truth: Float[np.ndarray, "n dim"], x: Float[np.ndarray, "n dim_x"], *, seed: int = 0
+) -> Float[np.ndarray, "n dim"]:
+    """Return one random point for every observation, which depends on it but not on its own truth."""
+    rng = np.random.default_rng([seed, 202])
+    scores, _ = leading(np.asarray(x, float))
+    features = np.concatenate([np.ones((len(x), 1)), scores, scores**2], axis=1)
+    order = rng.permutation(len(truth))
+    halves = order[: len(order) // 2], order[len(order) // 2 :]
+    points = np.empty(truth.shape)
+    for mine, other in (halves, halves[::-1]):
+        # A ridge keeps what few pairs cannot tell apart from running wild.
+        gram = features[other].T @ features[other] + 1e-3 * len(other) * np.eye(features.shape[1])
+        learned = np.linalg.solve(gram, features[other].T @ truth[other])
+        residuals = truth[other] - features[other] @ learned
+        points[mine] = features[mine] @ learned + residuals[rng.integers(len(other), size=len(mine))]
+    return points

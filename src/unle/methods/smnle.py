@@ -109,7 +109,8 @@ class SMNLE(eqx.Module):
         theta = pairs.theta[pairs.valid][:MOST_THETA]
         fit = fit_log_normaliser(key_z, likelihood, theta, settings=self.normaliser)
         if on_metrics is not None:
-            on_metrics(stage="normalised", error=fit.error_max)
+            errors = {"error": fit.error_max, "error_sd": fit.error_sd, "noise_sd": fit.noise_sd}
+            on_metrics(stage="normalised", **errors)
         normalised = Normalised(likelihood, fit.log_normaliser)
         return Posterior(self.prior, pairs.given_valid(key_validity, normalised), TemperedSmc())
 

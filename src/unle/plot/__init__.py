@@ -12,6 +12,7 @@ from unle.plot.health import (
     member_means,
     normaliser_spread,
     sampler_path,
+    training_path,
 )
 from unle.plot.levels import coverage_curve, rank_curves, rank_histograms
 from unle.plot.marginals import marginals
@@ -52,5 +53,6 @@ __all__ = [
     "sampler_path",
     "stage_bars",
     "training_curves",
+    "training_path",
     "voltages",
 ]

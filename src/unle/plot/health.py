@@ -54,6 +54,36 @@ def sampler_path(check: Check):
     return figure
 
 
+def training_path(check: Check):
+    """Show the held-out gain, with the best chunk marked, and the energy gap; of a descent, its losses."""
+    with style():
+        figure, axes = _panels(2 if "gain" in check.arrays else 1)
+        axes = np.atleast_1d(axes)
+        if "gain" in check.arrays:
+            gain, gap = (np.asarray(check.arrays[name], float) for name in ("gain", "gap"))
+            chunks, best = np.arange(1, len(gain) + 1), int(check.numbers["best_chunk"]) - 1
+            axes[0].plot(chunks, gain, ".-", color=LEARNED)
+            axes[0].plot(chunks[best], gain[best], "D", ms=5, color=EXACT, label="best")
+            axes[0].set(title="held-out gain (nats)")
+            axes[1].plot(chunks, gap, ".-", color=LEARNED)
+            for limit in (-0.5, 0.5):
+                axes[1].axhline(limit, color=EXACT, lw=0.8, ls="--")
+            axes[1].set(title="energy gap (nats)")
+            for axis in axes:
+                axis.axhline(0, color=FAINT, lw=0.6, zorder=0)
+        else:
+            chunks = np.arange(1, len(check.arrays["loss"]) + 1)
+            axes[0].plot(chunks, check.arrays["loss"], ".--", color=THIRD, label="training")
+            axes[0].plot(chunks, check.arrays["held_out"], ".-", color=LEARNED, label="held out")
+            axes[0].set(title="loss")
+        axes[0].legend()
+        for axis in axes:
+            axis.set_xlabel("chunk of training")
+            axis.xaxis.get_major_locator().set_params(integer=True)
+        figure.draw_without_rendering()
+    return figure
+
+
 def density_and_draws(check: Check):
     """Show the density on the grid, with draws over it."""
     with style():
@@ -101,7 +131,7 @@ def chain_ends(check: Check):
         _, _, directions = np.linalg.svd(others - others.mean(axis=0), full_matrices=False)
         for axis, values, title, colour in ((left, others, "data", EXACT), (right, ends, "after long chains", LEARNED)):
             flat = (values - others.mean(axis=0)) @ directions[:2].T
-            axis.plot(flat[:, 0], flat[:, -1], ".", ms=3, mew=0, color=colour, alpha=0.6, rasterized=True)
+            axis.plot(flat[:, 0], flat[:, -1], ".", ms=4, mew=0, color=colour, alpha=0.7, rasterized=True)
             axis.set_title(title)
         figure.draw_without_rendering()
     return figure

@@ -21,7 +21,7 @@ def rounds(record: Rounds):
     with style():
         figure = Figure(figsize=(8.4, 2.6), layout="constrained")
         for axis, (name, title) in zip(figure.subplots(1, 3), PANELS, strict=True):
-            axis.plot(record.number, getattr(record, name), "o-", ms=4, color=LEARNED)
+            axis.plot(record.number + 1, getattr(record, name), "o-", ms=4, color=LEARNED)
             axis.set(title=title, xlabel="round")
             axis.xaxis.get_major_locator().set_params(integer=True)
             axis.set_ylim(bottom=0)

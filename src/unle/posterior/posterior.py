@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.scipy.optimize import minimize
 from jaxtyping import Array, Float, Key
+from scipy.optimize import minimize
 
 from unle.errors import InputError, UnleWarning
 from unle.models import AbstractLikelihood, DoublyIntractableLikelihood, Normalised, TractableLikelihood
@@ -30,7 +30,8 @@ from unle.space import Prior
 from unle.store.modules import load_module, save_module
 
 SIDE_BY_SIDE = 32  # observations sampled at once on an accelerator
-MAP_STARTS = 16  # best draws from which the search for the mode begins
+MAP_DRAWS = 1000  # among which the search for the mode looks for places to begin
+MAP_STARTS = 8  # of them
 
 Strategy = AbstractStrategy | AbstractDoublyIntractableStrategy
 
@@ -111,19 +112,29 @@ class Posterior(eqx.Module):
         values = _log_prob(self.prior, likelihood, jnp.atleast_2d(theta), rows)
         return values.reshape(theta.shape[:-1])
 
-    def map(self, x_o: Any, *, seed: int = 0) -> Float[np.ndarray, " dim"]:
+    def map(self, x_o: Any, *, draws: Any = None, seed: int = 0) -> Float[np.ndarray, " dim"]:
         """Return the theta of highest posterior density in the prior's own coordinates.
 
-        The search starts at the best of a thousand posterior draws and climbs by BFGS.
+        The search starts at the best of some posterior draws and climbs by L-BFGS.
+
+        Args:
+            x_o: the observation.
+            draws: of this posterior at x_o, as `Draws` or as an array (n, d), to begin with; a thousand are made
+                if there are none.
+            seed: of the draws that are made.
         """
         likelihood = self._tractable("map")
-        draws = np.asarray(self.sample(x_o, 1000, seed=seed), np.float32)
-        heights = np.asarray(self.log_prob(draws, x_o))
-        starts = jnp.asarray(draws[np.argsort(-heights)[:MAP_STARTS]])
         rows = jnp.asarray(self._checked(x_o, warn=False), jnp.float32)
-        theta, height = _climb(self.prior, likelihood, starts, rows)
-        best = int(np.argmax(np.asarray(height)))
-        return np.asarray(theta[best]) if height[best] >= heights.max() else draws[int(np.argmax(heights))]
+        values = np.asarray(self.sample(x_o, MAP_DRAWS, seed=seed) if draws is None else draws, np.float32)
+        some = values[np.linspace(0, len(values) - 1, MAP_DRAWS).astype(int)]  # always as many: compiled once
+        heights = np.asarray(self.log_prob(some, x_o), float)
+        best = np.argsort(-heights)[:MAP_STARTS]
+        found: list[tuple[float, np.ndarray]] = [(float(heights[best[0]]), some[best[0]])]
+        for u in np.asarray(_unconstrained(self.prior, jnp.asarray(some[best])), float):
+            end = minimize(lambda u: _depth(self.prior, likelihood, u, rows)[:2], u, jac=True, method="L-BFGS-B")
+            found.append((-float(end.fun), _depth(self.prior, likelihood, end.x, rows)[2]))
+        _, theta = max((pair for pair in found if np.isfinite(pair[0])), key=operator.itemgetter(0))
+        return np.asarray(theta, np.float32)
 
     def save(self, path: str | Path, *, note: dict | None = None) -> None:
         """Write prior and likelihood to `path`.json and `path`.npz; nothing is pickled."""
@@ -260,19 +271,29 @@ def _log_prob(prior: Prior, likelihood: TractableLikelihood, thetas, rows) -> Fl
     return jax.vmap(one)(thetas)
 
 
+def _depth(
+    prior: Prior, likelihood: TractableLikelihood, u: np.ndarray, rows: Array
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return minus the log posterior, its gradient, and theta, for an optimiser on the host: quick to compile."""
+    value, slope, theta = (np.asarray(a, float) for a in _slope(prior, likelihood, jnp.asarray(u, jnp.float32), rows))
+    return (float(value), np.nan_to_num(slope), theta) if np.isfinite(value) else (1e30, np.zeros(len(u)), theta)
+
+
 @eqx.filter_jit
-def _climb(prior: Prior, likelihood: TractableLikelihood, starts, rows):
+def _slope(prior: Prior, likelihood: TractableLikelihood, u, rows):
     prepared = jax.vmap(likelihood.prepare)(rows)
 
     def depth(u):
         theta = prior.constrain(u)
-        return -prior.log_density(theta) - _log_likelihood(likelihood, theta, prepared)
+        return -prior.log_density(theta) - _log_likelihood(likelihood, theta, prepared), theta
 
-    def one(theta):
-        end = minimize(depth, prior.unconstrain(theta), method="BFGS", options={"maxiter": 200})
-        return prior.constrain(end.x), -end.fun
+    (value, theta), slope = jax.value_and_grad(depth, has_aux=True)(u)
+    return value, slope, theta
 
-    return jax.vmap(one)(starts)
+
+@eqx.filter_jit
+def _unconstrained(prior: Prior, thetas: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
+    return jax.vmap(prior.unconstrain)(thetas)
 
 
 def _unstack(result: Sampled) -> list[Sampled]:

@@ -23,7 +23,6 @@ from unle.store.json_files import read_json
 from unle.store.simulations import Tally
 
 MOST_CONDITIONAL = 12  # parameters; more take minutes
-HIGHEST_OF = 2000  # draws among which the most probable one is looked for
 PRIOR_DRAWS = 4000
 HEADLINES = {
     "good": "No check found a reason for doubt.",
@@ -107,11 +106,10 @@ def _observation(x_o: np.ndarray | None) -> dict[str, Any] | None:
 def _answer(posterior: Posterior, draws: Draws) -> dict[str, Any]:
     values = np.asarray(draws, np.float32)
     prior = np.asarray(posterior.prior.sample(PRIOR_DRAWS, seed=draws.seed + 1))
-    some = values[np.linspace(0, len(values) - 1, HIGHEST_OF).astype(int)]  # always as many: compiled once
     has_density = isinstance(posterior.likelihood, TractableLikelihood)
     highest = np.full(len(draws.names), np.nan)
     if has_density:
-        highest = some[int(np.argmax(np.asarray(posterior.log_prob(some, draws.x_o))))].astype(float)
+        highest = np.asarray(posterior.map(draws.x_o, draws=draws), float)
     found = summarise(draws, prior=prior, mode=highest)
     low, high = np.quantile(values, [0.001, 0.999], axis=0).astype(float)
     names = ", ".join(draws.names)
@@ -125,7 +123,7 @@ def _answer(posterior: Posterior, draws: Draws) -> dict[str, Any]:
         picture(
             "marginals",
             plot.marginals(draws, prior=prior, mode=highest if has_density else None),
-            "What was believed before (grey) and after (blue); the triangle marks the most probable draw.",
+            "What was believed before (grey) and after (blue); the triangle marks the most probable theta.",
             f"Marginal posteriors of {names} over their priors.",
         ),
     ]
@@ -139,7 +137,7 @@ def _answer(posterior: Posterior, draws: Draws) -> dict[str, Any]:
                 "conditional",
                 plot.conditional_pairs(record),
                 "Two parameters at a time, all others held at the dot: what one can make up for in the other.",
-                f"Conditional densities of all pairs of {names}, around the most probable draw.",
+                f"Conditional densities of all pairs of {names}, around the most probable theta.",
             )
         )
     if has_density:
@@ -147,7 +145,7 @@ def _answer(posterior: Posterior, draws: Draws) -> dict[str, Any]:
             picture(
                 "slices",
                 plot.likelihood_slices(posterior, draws.x_o, highest, low=low, high=high),
-                "The learned log-likelihood along each parameter, all others at the most probable draw.",
+                "The learned log-likelihood along each parameter, all others at the most probable theta.",
                 f"Slices of the log-likelihood along {names}.",
             )
         )

@@ -43,6 +43,7 @@ KINDS: dict[str, Kind] = {
     "predictive": Kind(plot.predictive, "The observation (diamonds) should lie among its replicas."),
     "cloud": Kind(plot.cloud_distances, "The line should lie among the distances of the simulations."),
     "sampler": Kind(plot.sampler_path, "R-hat near 1, effective draws well above the dashed line."),
+    "training": Kind(plot.training_path, "Gains rise and settle, gaps stay between the lines; losses fall and settle."),
     "grid": Kind(plot.density_and_draws, "Both panels should show the same."),
     "members": Kind(plot.member_means, "Points that scatter little: the members agree."),
     "short_run": Kind(plot.chain_ends, "Both clouds should look alike (first two principal directions)."),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 NUMBERS_SHOWN = 60  # coordinates of an observation that are written out
+DEFAULTED = ("members", "iterations")  # settings that have a default where they are not given
 
 
 def prior_rows(spec: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -35,23 +36,44 @@ def _entry(value: Any, i: int) -> float:
     return float(value[min(i, len(value) - 1)] if isinstance(value, list) else value)
 
 
+OPTIONS = ("method", "budget", "rounds", "posterior", "flow", "draws", "seed", "members", "iterations", "timeout")
+
+
 def command(settings: Mapping[str, Any], directory: str) -> str:
-    """Return the command that makes the run again; its observation is the file that the page offers."""
-    words = ["unle", "run", str(settings.get("model_path") or settings.get("model", "MODEL"))]
-    for name in ("method", "budget", "rounds", "draws", "seed", "members", "iterations"):
-        if settings.get(name) is not None:
-            words += [f"--{name}", str(settings[name])]
+    """Return the command that makes the run again, beside the old one; its observation is the file the page offers.
+
+    Args:
+        settings: of the run.
+        directory: where it is kept.
+
+    Example:
+        >>> command({"model": "model.py", "method": "sunle", "rounds": [500, 250], "seed": 1}, "runs/mine")
+        'unle run model.py --method sunle --rounds 500,250 --seed 1 --out runs/mine-again'
+    """
+    words = ["unle", "run", str(settings.get("model", "MODEL"))]
+    brought = settings.get("simulations_sha256") is not None
+    for name in OPTIONS:
+        value = settings.get(name)
+        if value is not None and not (brought and name == "budget"):  # as many as were brought
+            words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    if settings.get("sliced"):
+        words.append("--sliced")
+    if brought:
+        words += ["--simulations", directory]
     if settings.get("x_o") is not None:
         words += ["--observation", "x_o.json"]
-    return shlex.join([*words, "--out", directory])
+    return shlex.join([*words, "--out", f"{directory.rstrip('/')}-again"])
 
 
 def setting_rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the settings as (name, value), without those that have a place of their own on the page."""
+    """Return the settings as (name, value), without those that do not apply or have a place of their own."""
+    names = {"model_sha256": "check sum of the model", "simulations_sha256": "check sum of the simulations"}
     rows = []
     for name, value in settings.items():
-        if name not in ("prior", "x_o") and not (name == "model_sha256" and value is None):
-            rows.append((name.replace("_", " "), "default" if value is None else str(value)))
+        if name in ("prior", "x_o") or (value is None and name not in DEFAULTED):
+            continue
+        text = "default" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        rows.append((names.get(name, name.replace("_", " ")), text))
     return rows
 
 

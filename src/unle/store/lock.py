@@ -1,9 +1,11 @@
 """One process at a time: a lock that vanishes with its holder, however that dies."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from unle.errors import StoreError
 
@@ -11,6 +13,9 @@ try:
     import fcntl
 except ImportError:  # not on Windows, where two processes on one directory are the user's responsibility
     fcntl = None
+
+AT = " on "
+TRIES, BETWEEN = 5, 0.05  # somebody may just be looking, see `held`
 
 
 @contextmanager
@@ -32,15 +37,59 @@ def locked(path: Path, what: str) -> Iterator[None]:
         raise StoreError(f"{what} cannot be used: {path} could not be written: {error.strerror or error}.") from error
     with file:
         if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read(100).strip() or "another process"
-                raise StoreError(f"{what} is in use by {holder}; wait for it, or use another directory.") from None
-            except OSError as error:
-                raise StoreError(f"{what} cannot be locked: {error.strerror or error}.") from error
+            _take(file, what)
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {os.uname().nodename}" if hasattr(os, "uname") else "another process")
+        file.write(this_process())
         file.flush()
         yield
+
+
+def _take(file: IO[str], what: str) -> None:
+    assert fcntl is not None
+    for attempt in range(TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if attempt < TRIES - 1:
+                time.sleep(BETWEEN)
+        except OSError as error:
+            raise StoreError(f"{what} cannot be locked: {error.strerror or error}.") from error
+    file.seek(0)
+    holder = file.read(100).strip() or "another process"
+    raise StoreError(f"{what} is in use by {holder}; wait for it, or use another directory.")
+
+
+def this_process() -> str:
+    """Return what a holder writes into the lock file: who it is, and where."""
+    return f"process {os.getpid()}{AT}{this_machine()}"
+
+
+def this_machine() -> str:
+    """Return the name of this computer."""
+    return os.uname().nodename if hasattr(os, "uname") else "this machine"
+
+
+def last_holder(path: Path) -> str:
+    """Return who held the lock last, or holds it; empty if nobody ever did."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def held(path: Path) -> bool | None:
+    """Return whether some process holds the lock now; None where that cannot be told.
+
+    Nothing is written.  Looking takes the lock for a moment, as one of any number of readers.
+    """
+    if fcntl is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (BlockingIOError, FileNotFoundError) as error:
+        return isinstance(error, BlockingIOError)
+    except OSError:
+        return None
+    return False

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from unle.errors import StoreError
 
+COUNTS = "SELECT round, count(*), sum(1 - valid), sum(seconds) FROM simulations GROUP BY round ORDER BY round"
+
 
 class RoundCount(NamedTuple):
     """How far the simulations of one round are.
@@ -32,11 +34,10 @@ def peek_simulations(path: str | Path) -> list[RoundCount]:
     path = Path(path)
     if not path.exists():
         return []
-    query = "SELECT round, count(*), sum(1 - valid), sum(seconds) FROM simulations GROUP BY round ORDER BY round"
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=2.0)
         try:
-            rows = connection.execute(query).fetchall()
+            rows = connection.execute(COUNTS).fetchall()
         finally:
             connection.close()
     except sqlite3.Error as error:

@@ -3,6 +3,7 @@
     runs/mine/
       run.json                  method, settings, seed, versions
       simulations.sqlite        every simulation, see `unle.store.simulations`
+      counts.json               how many there are, for whoever watches from another machine
       rounds/00/likelihood.json, likelihood.npz    the fitted model of each round, see `unle.store.modules`
       draws.nc                  posterior draws at the observation
       metrics.jsonl             one JSON object per line, appended as the run goes on
@@ -27,14 +28,14 @@ Example:
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from unle.errors import StoreError
 from unle.store.json_files import plain, read_sealed, sha256_of, versions, write_sealed
-from unle.store.lock import locked
+from unle.store.lock import locked, this_process
 from unle.store.simulations import SimulationStore
 
 FORMAT = 1
@@ -105,7 +106,7 @@ class RunDirectory:
         """
         path = Path(path)
         if not (path / "run.json").exists():
-            raise StoreError(f"{path} holds no run: it has no run.json.")
+            raise StoreError(f"{path} holds no run: it has no run.json (that of a new run appears after some seconds).")
         content = read_sealed(path / "run.json")
         if content.get("format") != FORMAT:
             raise StoreError(f"{path / 'run.json'} has format {content.get('format')}; this version reads {FORMAT}.")
@@ -119,7 +120,19 @@ class RunDirectory:
         Raises:
             StoreError: another process works here.
         """
-        return locked(self.path / "lock", str(self.path))
+        return locked(self.lock, str(self.path))
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Lock the directory, and leave word in the metrics if the block ends by an error or by Ctrl-C."""
+        with self.locked():
+            try:
+                yield
+            except BaseException as error:
+                why = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else _first_sentence(error)
+                with suppress(StoreError):  # the disk may be what is wrong
+                    self.append_metrics(stage="stopped", why=why, who=this_process())
+                raise
 
     def simulations(self, *, read_only: bool = False) -> SimulationStore:
         """Open the table of simulations; close it when done.
@@ -130,7 +143,8 @@ class RunDirectory:
         self.finished(SIMULATIONS)
         if not read_only:
             self.unseal(SIMULATIONS)
-        return SimulationStore(self.path / "simulations.sqlite", read_only=read_only)
+        counts = None if read_only else self.counts
+        return SimulationStore(self.path / "simulations.sqlite", read_only=read_only, counts=counts)
 
     @contextmanager
     def simulating(self) -> Iterator[SimulationStore]:
@@ -203,6 +217,16 @@ class RunDirectory:
         return self.round(number) / "likelihood"
 
     @property
+    def lock(self) -> Path:
+        """The lock file; it says who works here, or did last."""
+        return self.path / "lock"
+
+    @property
+    def counts(self) -> Path:
+        """Where the counts of the simulations are; see `unle.store.counting`."""
+        return self.path / "counts.json"
+
+    @property
     def draws(self) -> Path:
         """Where the posterior draws are."""
         return self.path / "draws.nc"
@@ -258,6 +282,11 @@ def _differences(was: Any, now: Any, name: str = ""):
         yield f"{name} was {_short(was)} and is now not set"
     elif was != now:
         yield f"{name} was {_short(was)} and is now {_short(now)}"
+
+
+def _first_sentence(error: BaseException) -> str:
+    text = " ".join(str(error).split("\n\n")[0].split())
+    return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:300]
 
 
 def _short(value: Any) -> str:

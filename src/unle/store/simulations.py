@@ -36,9 +36,11 @@ from jaxtyping import Float, Int
 from unle.errors import InputError, StoreError
 from unle.store.checks import row_checks
 from unle.store.connection import Connection
+from unle.store.counting import Counting
 from unle.store.fetching import Span
 from unle.store.lots import Reservoir, chosen
 from unle.store.packing import pack, packed_size
+from unle.store.peek import COUNTS, RoundCount
 from unle.store.ragged import Ragged
 from unle.store.reading import AT_ONCE, StoredRows, cut, read_batches, read_rows, read_span
 from unle.store.settling import settle
@@ -72,13 +74,15 @@ class SimulationStore:
     Args:
         path: the file, created with its tables when it does not exist; None keeps the table in memory.
         read_only: only look, which needs no right to write; the file must exist.
+        counts: a file that is kept up to date with the counts of every round; None for none.
 
     Raises:
         StoreError: the file is damaged, cannot be opened, or is something else.
     """
 
-    def __init__(self, path: str | Path | None, *, read_only: bool = False):
+    def __init__(self, path: str | Path | None, *, read_only: bool = False, counts: Path | None = None):
         self._connection = Connection(None if path is None else Path(path), read_only=read_only)
+        self._counting = None if counts is None else Counting(counts, self._counts())
 
     def __enter__(self) -> "SimulationStore":
         return self
@@ -93,6 +97,8 @@ class SimulationStore:
 
     def close(self) -> None:
         """Close the file; what was appended is already safe."""
+        if self._counting is not None:
+            self._counting.write()
         self._connection.close()
 
     def append(
@@ -153,6 +159,12 @@ class SimulationStore:
                 f"{self._connection.name} already holds some of the simulations {numbers.min()} to {numbers.max()} "
                 f"of round {round}; each is stored once."
             ) from error
+        if self._counting is not None:
+            self._counting.add(int(round), valid.tolist(), float(seconds.sum()))
+
+    def _counts(self) -> list[RoundCount]:
+        rows = self._connection.query(COUNTS)
+        return [RoundCount(int(r), int(n), int(bad), float(seconds)) for r, n, bad, seconds in rows]
 
     def count(self, round: int | None = None) -> int:
         """Return how many simulations there are, in one round or in all."""

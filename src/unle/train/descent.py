@@ -117,7 +117,8 @@ def descend(
             held_out = float(jnp.mean(state.lowest))
             bar.advance(settings.chunk, note=f"held-out loss {held_out:.3f}")
             if on_chunk is not None:
-                on_chunk({"step": steps, "held_out": held_out, "loss": float(jnp.mean(state.recent))})
+                loss_now = float(jnp.mean(state.recent))
+                on_chunk({"step": steps, "steps": settings.iterations, "held_out": held_out, "loss": loss_now})
             lowest, since = (held_out, 0) if held_out < lowest else (lowest, since + 1)
     if not np.isfinite(np.asarray(state.lowest)).all():
         raise FitError("the loss of held-out rows was never finite: look for wild columns in the data, and fit again.")

@@ -186,7 +186,7 @@ def fit_tilted(
             recoveries += int((~healthy).sum())
             highest = np.where(healthy, np.maximum(highest, gains), highest)
             gain = float(np.mean(np.where(healthy, gains, highest)))
-            history.append(_plain(chunk, sees_theta, metrics, gain, recoveries))
+            history.append({"chunks": n_chunks, **_plain(chunk, sees_theta, metrics, gain, recoveries)})
             if on_chunk is not None:
                 on_chunk(history[-1])
             bar.advance(settings.chunk, note=f"held-out gain {gain:+.2f} nats")
