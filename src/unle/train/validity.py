@@ -6,8 +6,9 @@ A few small networks of theta minimise the plain cross-entropy
 
 whose minimum is the true probability.  No class is weighted up: weights would multiply the odds by their ratio, and
 the posterior with it.  Training stops where the cross-entropy of held-out rows, which no network saw, is lowest.  The
-same rows then show whether the probabilities are as extreme as they claim: a logistic regression on the logit (Platt
-scaling), kept only if it helps on rows it was not fitted to.
+same rows decide whether the networks are better than the overall rate at all, and whether the probabilities are as
+extreme as they claim: a logistic regression on the logit (Platt scaling), kept only if it helps on rows it was not
+fitted to.
 """
 
 from typing import Any, NamedTuple
@@ -111,11 +112,16 @@ def fit_validity(
     t = _apply(space, t)
     # A rate of 0 or 1 among few training rows is not taken at its word.
     share = jnp.asarray((valid[train].sum() + 0.5) / (len(train) + 1), t.dtype)
-    nets = _initial(jr.split(key_net, settings.members), t.shape[1], share, settings)
-    nets = _train(key_fit, nets, t, y, rows, settings)
-    one, zero = jnp.ones(()), jnp.zeros(())
-    net = ValidityNet(space, nets, one, zero)
-    logits = np.asarray(_logits(net, jnp.asarray(theta, jnp.float32)[rows[1]]), float)[: len(held)]
+    constant = _initial(jr.split(key_net, settings.members), t.shape[1], share, settings)
+    trained = _train(key_fit, constant, t, y, rows, settings)
+
+    def held_out(nets):
+        net = ValidityNet(space, nets, jnp.ones(()), jnp.zeros(()))
+        return np.asarray(_logits(net, jnp.asarray(theta, jnp.float32)[rows[1]]), float)[: len(held)]
+
+    nets, logits = trained, held_out(trained)
+    if not _clearly_better(logits, held_out(constant), valid[held]):
+        nets, logits = constant, held_out(constant)
     temper, shift, recalibrated = _recalibrate(logits, valid[held])
     probability = 1 / (1 + np.exp(-recalibrated))
     error, noise = group_calibration(probability, valid[held])
@@ -204,8 +210,18 @@ def _chunk(nets: Mlp, optimisers: Any, t, y, rows, keys, settings: ValidityTrain
     return nets, optimisers, score
 
 
+def _row_entropies(logits: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    return np.logaddexp(0.0, np.where(valid, -logits, logits))
+
+
 def _cross_entropy(logits: np.ndarray, valid: np.ndarray) -> float:
-    return float(np.mean(np.logaddexp(0.0, np.where(valid, -logits, logits))))
+    return float(np.mean(_row_entropies(logits, valid)))
+
+
+def _clearly_better(logits: np.ndarray, constant: np.ndarray, valid: np.ndarray) -> bool:
+    """Return whether networks beat the overall rate by more than a standard error: a few failures may be chance."""
+    gain = _row_entropies(constant, valid) - _row_entropies(logits, valid)
+    return bool(gain.mean() > gain.std() / np.sqrt(len(gain)))
 
 
 def _platt(logits: np.ndarray, valid: np.ndarray) -> tuple[float, float]:
