@@ -262,10 +262,14 @@ def store(n=1_000_000):
 
 def million(n=1_000_000):
     """Simulate a million times through Dask, and watch the memory of the driver."""
+    import dask
     import psutil
     from distributed import Client, LocalCluster
 
+    from unle.simulate.engine import SHORT_LOG
+
     with (
+        dask.config.set(SHORT_LOG),
         LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
         tempfile.TemporaryDirectory() as folder,

@@ -21,6 +21,8 @@ from unle.simulate.sandbox import Sandbox
 from unle.simulate.work import Work, adopt, do
 
 PATIENCE = "10s"  # for a scheduler to answer
+# Dask remembers its last 1,000 messages, and with them the parameters of 1,000 pieces of work.
+SHORT_LOG = {"distributed.admin.low-level-log-length": 20}
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,14 @@ def dask_executor(address: str) -> Iterator[Executor]:
         InputError: Dask is not installed, or nobody answers.
     """
     try:
+        from dask import config
         from distributed import Client
     except ImportError:
         raise InputError('expected Dask to be installed; try: pip install "unle[dask]"') from None
     try:
         scheduler: dict[str, Any] = {"scheduler_file" if address.endswith(".json") else "address": address}
-        client = Client(**scheduler, timeout=PATIENCE, set_as_default=False)
+        with config.set(SHORT_LOG):
+            client = Client(**scheduler, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise InputError(f"expected a Dask scheduler at {address}; got no answer ({error}); is it running?") from error
     try:
