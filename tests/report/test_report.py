@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import fields, replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -25,7 +25,7 @@ from unle.errors import InputError, StoreError
 from unle.posterior import Draws
 from unle.report import write_report
 from unle.report.contents import headline
-from unle.report.words import command, prior_rows, setting_rows
+from unle.report.words import FLAGS, command, prior_rows, setting_rows
 from unle.space import Prior, fit_x_space
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -157,6 +157,8 @@ def test_the_command_takes_every_option_of_a_run():
     model = Model("m.py", prior, len, checksum="ab")
     request = Request(model, budget=9, x_o=np.zeros((1, 2)), timeout=1.0, rounds=[5, 4], posterior="divi", members=2)
     request = replace(request, method="sunle", iterations=3, flow="maf", sliced=True, imported="cd", seed=7, draws=11)
+    request = replace(request, every_round=True, memory="2GB")
+    assert all(getattr(request, field.name) is not None for field in fields(request) if field.name != "simulations")
     settings = request.settings()
     assert all(value is not None for value in settings.values())
     words = shlex.split(command(settings, "runs/x"))
@@ -164,9 +166,9 @@ def test_the_command_takes_every_option_of_a_run():
     assert {word for word in words if word.startswith("--")} <= known
     said = " ".join(words)
     for name, value in settings.items():
-        if name not in ("prior", "x_o", "model", "model_sha256", "simulations_sha256", "budget", "rounds", "sliced"):
+        if name not in ("prior", "x_o", "model", "model_sha256", "simulations_sha256", "budget", "rounds", *FLAGS):
             assert f"--{name} {value}" in said, name
-    for part in ("--rounds 5,4", "--sliced", "--simulations runs/x", "--observation x_o.json"):
+    for part in ("--rounds 5,4", "--sliced", "--every-round", "--simulations runs/x", "--observation x_o.json"):
         assert part in said
 
 

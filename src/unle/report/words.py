@@ -36,7 +36,9 @@ def _entry(value: Any, i: int) -> float:
     return float(value[min(i, len(value) - 1)] if isinstance(value, list) else value)
 
 
-OPTIONS = ("method", "budget", "rounds", "posterior", "flow", "draws", "seed", "members", "iterations", "timeout")
+OPTIONS = ("method", "budget", "rounds", "posterior", "flow", "draws", "seed")
+OPTIONS += ("members", "iterations", "timeout", "memory")
+FLAGS = ("sliced", "every_round")
 
 
 def command(settings: Mapping[str, Any], directory: str) -> str:
@@ -56,8 +58,7 @@ def command(settings: Mapping[str, Any], directory: str) -> str:
         value = settings.get(name)
         if value is not None and not (brought and name == "budget"):  # as many as were brought
             words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
-    if settings.get("sliced"):
-        words.append("--sliced")
+    words += [f"--{name.replace('_', '-')}" for name in FLAGS if settings.get(name)]
     if brought:
         words += ["--simulations", directory]
     if settings.get("x_o") is not None:
