@@ -51,6 +51,8 @@ def bench(
     Every combination of task, method, budget, seed and observation becomes one row of the results file. After a crash,
     a kill or Ctrl-C the same command goes on with what is missing. Failures are rows with C2ST 1 and a reason.
     """
+    if (workers or 1) > 1:  # several processes can share an accelerator if none takes all its memory; before jax starts
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     with plain_ending(lambda: f"finished rows are in {results}; the same command goes on."):
         from unle.bench.results_csv import opened
         from unle.store.results import ResultsStore
@@ -127,8 +129,6 @@ def _run(sweep: Any, path: Path, workers: int | None) -> None:
     from unle.bench.running import run_sweep
     from unle.commands.live import LiveTable
 
-    if (workers or 1) > 1:  # several processes may share an accelerator, if none of them takes all its memory
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if workers is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         workers = cores if jax.default_backend() == "cpu" else 1
