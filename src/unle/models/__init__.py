@@ -11,6 +11,7 @@ from unle.models.log_normaliser import LogNormaliser, Normalised
 from unle.models.mixture import Mixture, mixture
 from unle.models.mlp import Mlp
 from unle.models.polynomial import Bend
+from unle.models.pool import GeometricPool, geometric_pool
 from unle.models.referenced import ReferencedLikelihood
 from unle.models.tilted import TiltedModel
 from unle.models.validity import AbstractValidity, AlwaysValid, GivenValid, ValidityNet, with_validity
@@ -31,6 +32,7 @@ __all__ = [
     "FixedMeasure",
     "Flex",
     "Flow",
+    "GeometricPool",
     "GivenValid",
     "LogNormaliser",
     "Maf",
@@ -48,6 +50,7 @@ __all__ = [
     "TiltedModel",
     "TractableLikelihood",
     "ValidityNet",
+    "geometric_pool",
     "mixture",
     "with_validity",
 ]
