@@ -136,6 +136,7 @@ def fit_tilted(
     settings: TiltedTraining,
     sees_theta: bool,
     start: WarmStart | None = None,
+    share: float = 1.0,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
     stream: Stream | None = None,
 ) -> TiltedFit:
@@ -151,6 +152,7 @@ def fit_tilted(
         settings: of the training.
         sees_theta: False holds the energy's weights on theta at zero: one residual shape for all theta.
         start: energies, and particles if each pair has its own, to begin with; None for nearly constant energies.
+        share: of the schedule that is run, its end: good energies to begin with need no more than small steps.
         on_chunk: called with the record of every chunk, as it ends.
         stream: where other training rows come from, if t and w are a window on more data than fit in memory.
 
@@ -160,14 +162,15 @@ def fit_tilted(
     members = splits.train.shape[0]
     key_init, key_train, key_z = jr.split(key, 3)
     visible = jnp.asarray(sees_theta)
-    state = _start(jr.split(key_init, members), joint, bases, t, visible, settings, start)
+    n_chunks = -(-round(share * settings.iterations) // settings.chunk)
+    skipped = jnp.asarray(max(0, settings.iterations - n_chunks * settings.chunk), jnp.int32)
+    state = _start(jr.split(key_init, members), joint, bases, t, visible, skipped, settings, start)
     r = _features(bases, t, w, block=None if stream is None and len(t) <= MOST_AT_ONCE else BLOCK)
     best, best_gain, best_chunk, best_validation = state, 0.0, -1, None
     highest = np.zeros(members)
     outcome, history, recoveries = Outcome.BUDGET_SPENT, [], 0
     # The simpler energy has less to learn: it is there to be compared with, at less cost.
     patience = settings.patience if sees_theta else settings.patience // 3
-    n_chunks = -(-settings.iterations // settings.chunk)
     keys_train, keys_z = jr.split(key_train, members), jr.split(key_z, members)
     title = "Training the energy" if sees_theta else "Training a theta-free energy"
     with progress(title, total=n_chunks * settings.chunk) as bar:
@@ -224,6 +227,15 @@ def _optimiser(settings: TiltedTraining) -> optax.GradientTransformation:
     return optax.chain(optax.clip(CLIP), decay)
 
 
+def _begin_at(step: Int[Array, ""], state: optax.OptState) -> optax.OptState:
+    """Return the state of an optimiser whose learning rate is that of a later step; its moments know nothing yet."""
+
+    def is_schedule(path, value):
+        return getattr(path[-1], "tuple_name", None) == "ScaleByScheduleState"
+
+    return optax.tree_utils.tree_set(state, is_schedule, count=step)
+
+
 @eqx.filter_jit
 def _start(
     keys: Key[Array, " member"],
@@ -231,6 +243,7 @@ def _start(
     bases: AbstractBase,
     t: Float[Array, "n dim"],
     visible: Bool[Array, ""],
+    skipped: Int[Array, ""],
     settings: TiltedTraining,
     start: WarmStart | None,
 ) -> _Member:
@@ -252,7 +265,7 @@ def _start(
         particles = settings.particles.init(key_particles, joint, base, t)
         if start is not None:
             energy, particles = start.energies, settings.particles.started(particles, start.particles)
-        opt = _optimiser(settings).init(eqx.filter(energy, eqx.is_array))
+        opt = _begin_at(skipped, _optimiser(settings).init(eqx.filter(energy, eqx.is_array)))
         return _Member(energy, opt, energy, particles, jnp.ones(()))
 
     return eqx.filter_vmap(one)(keys, bases, start)
