@@ -89,7 +89,7 @@ def score(task: str, x_o: np.ndarray, draws: np.ndarray, *, seed: int) -> float:
 
 def print_table(columns: Sequence[str], rows: dict[str, Sequence[float | None]], *, digits: int = 1) -> None:
     """Print one line per row; None is a dash."""
-    width = max(12, *(len(name) + 2 for name in columns))
+    width = max([12, *(len(name) + 2 for name in columns)])
     if columns:
         print(" " * 22 + "".join(f"{name:>{width}}" for name in columns))
     for name, values in rows.items():

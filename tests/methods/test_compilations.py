@@ -1,7 +1,8 @@
 """A sequential run compiles its training once or twice, however many rounds it has.
 
 Each new signature of a jitted function is traced and compiled, so traces are counted.  Bases are of one of two kinds
-in each round, a polynomial or a network: a training that is given both compiles twice.
+in each round, a polynomial or a network: a training that is given both compiles twice.  `test_sunle.py` has a quick
+version on a run that it makes anyway.
 """
 
 import equinox as eqx
@@ -48,6 +49,7 @@ def traces(monkeypatch):
     return lambda module: eqx.debug.get_num_traces(counted[module])
 
 
+@pytest.mark.slow
 def test_ten_rounds_compile_their_training_once(traces):
     method().run([0.0], budget=400, rounds=10, seed=1)
     assert traces(gaussian) == 1

@@ -117,6 +117,6 @@ class Peer(AbstractContestant):
     def _stopped(self, outcome: Outcome, observations) -> Outcome:
         """Return how far it came."""
         begun = min(len(outcome.notes["rounds"]) + 1, self.rounds)
-        reason = f"stopped after {self.limit:.0f} seconds, at round {begun} of {self.rounds}"
+        reason = f"stopped after {self.limit:g} seconds, at round {begun} of {self.rounds}"
         outcome.reasons = dict.fromkeys(observations, reason)
         return outcome

@@ -172,7 +172,7 @@ class ByExchange(AbstractNormalising):
     """
 
     strategy: Exchange = Exchange()
-    surrogate: LogNormaliserTraining = LogNormaliserTraining(particles=128, iterations=300)
+    surrogate: LogNormaliserTraining = LogNormaliserTraining(particles=128, temperatures=1, iterations=300)
     energies: TiltedTraining = CONDITIONAL
 
     def __call__(self, key, fitted):
