@@ -182,5 +182,9 @@ def _fitted(state: Rounds, fit: TiltedFit, choice: Choice) -> Fitted:
     data, gains = state.fitting, fit.gains
     order = [int(k) for k in np.argsort(-gains)]
     ensemble = Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z)
-    around = state.proposals if state.number else state.simulations.valid_theta
+    if state.number:
+        around = state.proposals
+    else:  # the simulations of the first round, repeated: as many as there will be proposals
+        theta = state.simulations.valid_theta
+        around = np.resize(theta, (state.proposed, theta.shape[1]))
     return Fitted(ensemble, order, around, fit.particles, data.t)
