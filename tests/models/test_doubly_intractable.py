@@ -133,8 +133,12 @@ def test_a_pool_averages_log_densities_and_not_its_members_normalisers(likelihoo
     assert geometric_pool(members[:1]) is members[0]
     same = geometric_pool([members[0], members[0]])
     np.testing.assert_allclose(same.log_tilt(t, v), members[0].log_tilt(t, v), rtol=1e-4, atol=1e-4)
+    weighted = geometric_pool(members, [3.0, 0.0, 1.0])
+    np.testing.assert_allclose(weighted.log_unnormalised(THETA, w), 0.75 * values[0] + 0.25 * values[2], rtol=1e-5)
     with pytest.raises(InputError, match="at least one member"):
         geometric_pool([])
+    with pytest.raises(InputError, match="not all zero"):
+        geometric_pool(members, [0.0, 0.0, 0.0])
 
 
 def test_validity_enters_both_kinds(likelihood):

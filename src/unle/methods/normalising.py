@@ -46,6 +46,7 @@ from unle.train import (
 )
 
 ONLINE_BATCH = 256
+TRAINED = 0.5  # share of the best member's held-out gain, below which a member has not learned what there is to learn
 CONDITIONAL = TiltedTraining(PairedChains(moves=3), learning_rate=0.01)
 
 
@@ -73,6 +74,7 @@ class Fitted(NamedTuple):
     Attributes:
         ensemble: with the constants of the distribution that the simulations' parameters came from.
         order: of the members, best held-out likelihood first.
+        gains: held-out likelihood of each above its base, in that order, in nats per row.
         theta: draws of the posterior as it is known so far, raw.
         particles: the members' particles at the end of training.
         t: standardised parameters of the simulations.
@@ -80,6 +82,7 @@ class Fitted(NamedTuple):
 
     ensemble: Ensemble
     order: list[int]
+    gains: list[float]
     theta: Float[np.ndarray, "n dim"]
     particles: Any
     t: Float[Array, "pair dim"]
@@ -161,7 +164,8 @@ class Online(AbstractNormalising):
 class ByExchange(AbstractNormalising):
     """Sample the doubly intractable posterior of all members together by the exchange algorithm.
 
-    The members become one conditional model, their geometric pool (`unle.models.geometric_pool`).  A rough log Z(theta)
+    The members become one conditional model, their geometric pool (`unle.models.geometric_pool`), without those whose
+    training failed: unlike a mixture, a pool is blunted by a member that knows nothing.  A rough log Z(theta)
     is learned for the chains to propose by: what it gets wrong costs acceptance, and is not in the draws.  It is in the
     density, `Posterior.log_prob`.
 
@@ -177,7 +181,8 @@ class ByExchange(AbstractNormalising):
 
     def __call__(self, key, fitted):
         """Pool the members, and leave Z(theta) to the sampler."""
-        pool = geometric_pool(fitted.members)
+        trained = [float(gain >= TRAINED * max(fitted.gains)) for gain in fitted.gains]
+        pool = geometric_pool(fitted.members, trained)
         fit = fit_log_normaliser(key, pool, fitted.theta, settings=self.surrogate)
         return Resolved(Normalised(pool, fit.log_normaliser), self.strategy, float("nan"))
 

@@ -187,4 +187,4 @@ def _fitted(state: Rounds, fit: TiltedFit, choice: Choice) -> Fitted:
     else:  # the simulations of the first round, repeated: as many as there will be proposals
         theta = state.simulations.valid_theta
         around = np.resize(theta, (state.proposed, theta.shape[1]))
-    return Fitted(ensemble, order, around, fit.particles, data.t)
+    return Fitted(ensemble, order, [float(gains[k]) for k in order], around, fit.particles, data.t)

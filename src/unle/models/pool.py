@@ -1,17 +1,19 @@
-r"""The geometric pool of several doubly intractable likelihoods: one conditional model with the members' mean energy.
+r"""The geometric pool of several doubly intractable likelihoods: one conditional model with their mean energy.
 
-    q(w | theta) = prod_k f_k(w | theta)^(1/K) / Z(theta),   Z(theta) = int prod_k f_k(w | theta)^(1/K) dw
+    q(w | theta) = prod_k f_k(w | theta)^a_k / Z(theta),   Z(theta) = int prod_k f_k(w | theta)^a_k dw
 
 The equal mixture of the members would need every Z_k(theta), which nobody knows.  Here they cancel: a factor of f_k
 that depends on theta alone is a factor of the pool's own Z(theta).  So the pool is a doubly intractable likelihood like
-any of its members, and the exchange algorithm applies to it as it is.  What one member gets wrong in log q counts 1/K.
+any of its members, and the exchange algorithm applies to it as it is.  What one member gets wrong in log q counts a_k.
 """
 
 from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
+from unle.errors import InputError
 from unle.models.conditional import ConditionalLikelihood, DoublyIntractableLikelihood
 from unle.models.mixture import stacked, unstacked
 
@@ -21,15 +23,17 @@ class GeometricPool(DoublyIntractableLikelihood):
 
     The coordinates v are those of the first member's base: with w = w(t, v) on them,
 
-        s(t, v) = mean_k log f_k(w | theta) - log q0_1(w | t).
+        s(t, v) = sum_k a_k log f_k(w | theta) - log q0_1(w | t).
 
     Bases fitted to the same data are close to each other, and s close to minus the mean energy.
 
     Args:
         members: conditional models that share their spaces, every array stacked along a leading axis.
+        weights: a, which add up to one.
     """
 
     members: ConditionalLikelihood
+    weights: Float[Array, " members"]
 
     @property
     def x_space(self):
@@ -49,7 +53,7 @@ class GeometricPool(DoublyIntractableLikelihood):
         return self._first.standardise(theta)
 
     def log_unnormalised(self, theta, w):
-        """Return the mean of the members' log f(w | theta)."""
+        """Return the weighted mean of the members' log f(w | theta)."""
         return self._mean_log_density(self.standardise(theta), w)
 
     def log_tilt(self, t, v):
@@ -75,13 +79,22 @@ class GeometricPool(DoublyIntractableLikelihood):
         return self._first.unwhiten(t, v)
 
     def _mean_log_density(self, t, w):
-        return jnp.mean(eqx.filter_vmap(lambda member: member.model.log_density(t, w))(self.members))
+        return self.weights @ eqx.filter_vmap(lambda member: member.model.log_density(t, w))(self.members)
 
 
-def geometric_pool(members: Sequence[ConditionalLikelihood]) -> DoublyIntractableLikelihood:
+def geometric_pool(
+    members: Sequence[ConditionalLikelihood], weights: Sequence[float] | None = None
+) -> DoublyIntractableLikelihood:
     """Return the geometric pool of conditional models that share their coordinates; of one member, that member.
 
     Args:
         members: with arrays of the same shapes; the coordinates of auxiliary draws are the first one's.
+        weights: of the members, up to a factor; equal by default.
     """
-    return members[0] if len(members) == 1 else GeometricPool(stacked(members))
+    if len(members) == 1:
+        return members[0]
+    pooled = stacked(members)
+    given = jnp.ones(len(members)) if weights is None else jnp.asarray(weights, jnp.float32)
+    if given.shape != (len(members),) or not bool(jnp.all(given >= 0) & (jnp.sum(given) > 0)):
+        raise InputError(f"expected a weight >= 0 for each of {len(members)} members, not all zero; got {weights}.")
+    return GeometricPool(pooled, given / jnp.sum(given))
