@@ -1,6 +1,8 @@
 """The classifier two-sample test: the benchmark's number, the fast one, and what must turn bad."""
 
+import importlib.util
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -108,6 +110,23 @@ def test_fast_agrees_with_scikit_learn(dim, change):
 def test_fast_agrees_with_scikit_learn_at_length(dim, change):
     reference, approximation = _pair(2000, dim, **change)
     assert c2st_fast(reference, approximation) == pytest.approx(c2st(reference, approximation), abs=0.011)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "blur", "about"),
+    [("gaussian_mixture", 0.0, 0.5), ("gaussian_mixture", 0.3, 0.65), ("two_moons", 1.0, 0.99)],
+)
+def test_fast_agrees_on_pairs_of_the_benchmark(name, blur, about):
+    """Three of the twenty pairs of scripts/c2st_agreement.py, whose other numbers are in docs/benchmark.md."""
+    path = Path(__file__).parents[2] / "scripts" / "c2st_agreement.py"
+    spec = importlib.util.spec_from_file_location("c2st_agreement", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    sets = script.pair(name, blur, 10_000)
+    exact = c2st(*sets)
+    assert exact == pytest.approx(about, abs=0.02)
+    assert c2st_fast(*sets) == pytest.approx(exact, abs=0.01)
 
 
 def test_null_is_chance_and_a_far_set_is_certain():

@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from unle.models import ConditionalGaussian, Ensemble, Flex, Mlp, MlpEnergy, TiltedLikelihood, TiltedModel
+from unle.models import ConditionalGaussian, Consensus, Ensemble, Flex, Mlp, MlpEnergy, TiltedLikelihood, TiltedModel
 from unle.space import fit_theta_space, fit_x_space
 
 MEMBERS = 3
@@ -89,3 +89,10 @@ def test_densities_that_underflow_are_still_compared(ensemble):
     assert value < -200
     assert np.isfinite(value)
     assert np.isfinite(slope).all()
+
+
+def test_a_consensus_is_the_geometric_mean_and_never_above_the_mixture(ensemble):
+    members = [float(log_likelihood(ensemble.member(k), THETA, X)) for k in range(MEMBERS)]
+    agreed = float(log_likelihood(Consensus(ensemble), THETA, X))
+    np.testing.assert_allclose(agreed, np.mean(members), rtol=1e-5)
+    assert agreed < float(log_likelihood(ensemble, THETA, X)) - 0.1

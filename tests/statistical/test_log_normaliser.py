@@ -11,6 +11,7 @@ from unle.models import AlwaysValid, ValidityNet
 from unle.train import (
     LogNormaliserTraining,
     OnlineTraining,
+    ValidityTraining,
     estimate_log_z,
     fit_log_normaliser,
     fit_validity,
@@ -118,9 +119,12 @@ def distance(net):
     return float(np.mean(np.abs(np.asarray(probabilities(net, jnp.asarray(fresh, jnp.float32))) - truth(fresh))))
 
 
+SMALL = ValidityTraining(width=32, depth=2, iterations=1500, patience=5)
+
+
 def test_validity_is_calibrated_and_reweighted_classes_would_not_be(flags):
     theta, valid = flags
-    fit = fit_validity(jr.key(4), theta, valid)
+    fit = fit_validity(jr.key(4), theta, valid, settings=SMALL)
     assert isinstance(fit.validity, ValidityNet)
     assert distance(fit.validity) < 0.04
     assert fit.calibration_error < 2 * fit.calibration_noise
@@ -128,7 +132,27 @@ def test_validity_is_calibrated_and_reweighted_classes_would_not_be(flags):
     # Balanced classes: every invalid row counted less, as weights 1 / n_class do.
     few = np.flatnonzero(valid)
     balanced = np.concatenate([few, np.flatnonzero(~valid)[: len(few)]])
-    assert distance(fit_validity(jr.key(4), theta[balanced], valid[balanced]).validity) > 0.1
+    fit = fit_validity(jr.key(4), theta[balanced], valid[balanced], settings=SMALL)
+    assert distance(fit.validity) > 0.1
+
+
+def test_what_failed_simulations_left_behind_helps_to_tell_where_others_fail():
+    rng = np.random.default_rng(5)
+    theta = rng.normal(size=(5000, 12))
+    margin = np.sum(theta[:, 0:6:2] * theta[:, 1:6:2], axis=1)
+    valid = margin > 1
+    x = np.column_stack([margin, np.where(valid, 1.0, np.nan)])
+    few, fresh = slice(800), slice(1000, None)
+    settings = ValidityTraining(width=32, depth=2, iterations=600, patience=6)
+
+    def cross_entropy(x):
+        fit = fit_validity(jr.key(7), theta[few], valid[few], x=x, settings=settings)
+        p = np.clip(np.asarray(probabilities(fit.validity, jnp.asarray(theta[fresh], jnp.float32))), 1e-6, 1 - 1e-6)
+        return -np.mean(np.log(np.where(valid[fresh], p, 1 - p)))
+
+    with_hints = cross_entropy(x[few])
+    assert with_hints < cross_entropy(None) - 0.01
+    assert with_hints < cross_entropy(rng.normal(size=(800, 2))) - 0.01  # of noise there is nothing to learn
 
 
 def test_validity_with_few_failures(flags):
@@ -136,7 +160,7 @@ def test_validity_with_few_failures(flags):
     valid = np.ones(500, bool)
     assert isinstance(fit_validity(jr.key(5), theta[:500], valid).validity, AlwaysValid)
     valid[[3, 77, 200]] = False  # at random: nothing to learn beyond the rate
-    fit = fit_validity(jr.key(5), theta[:500], valid)
+    fit = fit_validity(jr.key(5), theta[:500], valid, settings=SMALL)
     values = np.asarray(probabilities(fit.validity, jnp.asarray(theta[500:1500], jnp.float32)))
     assert 0.97 < values.mean() < 1
     assert values.min() > 0.8

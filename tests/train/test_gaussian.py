@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal, norm
 
 from unle.models import FixedMeasure
 from unle.train import FixedBase, GaussianTraining, fit_gaussians, make_splits
-from unle.train.regression import linear_fit, shrunk_covariance
+from unle.train.regression import _Products, linear_fit, shrunk_covariance
 
 SETTINGS = GaussianTraining(width=16, depth=1, iterations=600, batch=128, chunk=50, learning_rate=0.02)
 MEMBERS, ROWS = 2, 1000
@@ -120,6 +120,25 @@ def test_a_network_that_blows_up_leaves_the_closed_form(splits):
     idle = GaussianTraining(width=8, depth=1, iterations=50, batch=128, chunk=50, learning_rate=0.0)
     np.testing.assert_allclose(scores, fit_gaussians(jr.key(1), t, w, splits, settings=idle)[1], atol=1e-4)
     assert (np.asarray(scores) > np.asarray(linear_score(t, w, splits)) + 0.05).all()  # a sine bends
+
+
+def test_products_of_training_rows_are_those_of_all_rows_less_the_others():
+    rng = np.random.default_rng(6)
+    t, w = rng.normal(size=(60, 2)), rng.normal(size=(60, 3))
+    products = _Products.of(t, w, most_rows=54)
+    assert products.degree == 4  # fifteen monomials, three rows for each
+    for rows in (rng.permutation(60)[:54], np.arange(5)):
+        design = products.design[rows]
+        gram, moments = products.of_rows(rows)
+        np.testing.assert_allclose(gram, design.T @ design, atol=1e-9)
+        np.testing.assert_allclose(moments, design.T @ w[rows], atol=1e-9)
+
+
+def test_a_fit_to_more_rows_takes_more_steps_and_waits_as_long_a_share_of_them():
+    settings = GaussianTraining(iterations=100, chunk=10)
+    assert settings.for_rows(500) == settings
+    longer = settings.for_rows(10_000)
+    assert (longer.iterations, longer.chunk) == (200, 20)
 
 
 def test_a_fixed_base_is_the_same_for_every_member(splits):

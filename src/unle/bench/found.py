@@ -8,6 +8,7 @@ import numpy as np
 
 from unle.bench import TASKS
 from unle.bench.registry import Registry
+from unle.bench.results_csv import RowsAlone
 from unle.bench.tables import ordered, summaries
 from unle.store.results import OK, Cell, ResultsStore
 
@@ -18,11 +19,11 @@ class Found:
     """Rows and records of an open results file.
 
     Args:
-        results: the file.
+        results: the file, or rows alone, without arrays for pictures.
         registry: tasks and methods by name.
     """
 
-    def __init__(self, results: ResultsStore, registry: Registry | None = None):
+    def __init__(self, results: ResultsStore | RowsAlone, registry: Registry | None = None):
         self._results = results
         self.registry = Registry.with_files() if registry is None else registry
         self.rows: list[dict[str, Any]] = results.rows()
@@ -54,8 +55,9 @@ class Found:
         return minutes
 
     def devices(self) -> list[str]:
-        """Return the devices that rows were made on."""
-        return sorted({row["conditions"].get("device", "unknown") for row in self.rows})
+        """Return the machines that rows were made on."""
+        conditions = [row["conditions"] for row in self.rows]
+        return sorted({one.get("machine") or one.get("device", "unknown") for one in conditions})
 
     def pictured(self, task: str, method: str, name: str) -> Cell | None:
         """Return the row with the largest budget that has such a record, or None."""

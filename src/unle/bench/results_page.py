@@ -1,40 +1,99 @@
-"""The results page: everything that a results file holds, as Markdown."""
+"""The results page: everything that a file of results holds, as Markdown with figures."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from unle.bench import TASKS
+from unle.bench.commands_of import commands_of
+from unle.bench.found import Found
+from unle.bench.paper import Drawn, accuracy
 from unle.bench.published import SOURCES
-from unle.bench.tables import as_markdown, comparison, details
+from unle.bench.results_csv import RowsAlone
+from unle.bench.tables import as_markdown, details, of_task, ordered, stages
+from unle.store.json_files import write_atomically
 from unle.store.results import KEY, OK
 
+IMAGES = "images"  # folder beside the page
+NOTHING = "# Results\n\nNo results yet. Make some with `unle bench`.\n"
 INTRODUCTION = """\
-Written by `unle bench --show --results FILE --write docs/results.md` from stored results; do not edit. C2ST, mean ±
-standard error over seeds and observations (number of them): 0.5 is a posterior that a classifier cannot tell from the
-exact one, 1 is one that it always can. Runs that failed count with 1. How to read it: [Benchmark](benchmark.md)."""
+Made by one command from stored results; do not edit.
+
+```
+unle bench --show --results {source} --write {page}
+```
+
+C2ST, mean ± standard error over seeds and observations (how many of them): 0.5 is a posterior that a classifier cannot
+tell from the exact one, 1 is one that it always can. Runs that failed count with 1. Rows of one seed share a fit: with
+few seeds the error is too small. How to read all this: [Benchmark](benchmark.md)."""
+TIMES = """\
+Seconds of one run: simulating, training (all rounds of a sequential method) and drawing for one observation.
+*Compiling*: whether the time of compiling programs is included; where some runs found them compiled, those count
+alone."""
 OTHERS = """\
 MMD (squared, Gaussian kernel of the reference's median distance), energy distance (in standard deviations of the
 reference), error of the posterior mean (likewise) and energy score of the true parameters; means over the rows that
-did not fail. Seconds of one run and one observation; where programs had to be compiled first, that is included."""
+did not fail."""
+COMMANDS = "These commands make the rows, in whatever order; what a results file holds already is not done again."
 
 
-def results_page(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the comparison, all numbers, the failures and the sources."""
+def results_page(
+    rows: Sequence[Mapping[str, Any]],
+    figures: Sequence[tuple[str, Drawn]] = (),
+    *,
+    source: str = "docs/results.csv",
+    page: str = "docs/results.md",
+) -> str:
+    """Return the page.
+
+    Args:
+        rows: of a results file.
+        figures: addresses of pictures, and the pictures.
+        source: the results file, for the command that makes the page.
+        page: its own path, likewise.
+    """
     if not rows:
-        return "# Results\n\nNo results yet. Make some with `unle bench`.\n"
-    conditions = [row["conditions"] for row in rows]
-    how = (
-        f"{_kinds(conditions, 'draws')} draws per posterior; classifier: {_kinds(conditions, 'classifier')};"
-        f" observations and references: {_kinds(conditions, 'observations')}; devices: {_kinds(conditions, 'device')}."
-        " *Best* is the best published number of its kind, whoever holds it."
-    )
-    parts = ["# Results", INTRODUCTION, as_markdown(*comparison(rows)), how]
-    parts += ["## Other measures", OTHERS, as_markdown(*details(rows))]
+        return NOTHING
+    parts = ["# Results", INTRODUCTION.format(source=source, page=page), _how(rows)]
+    parts += [f"![{drawn.alt}]({address})\n\n*{drawn.caption}*" for address, drawn in figures]
+    for task in ordered((row["task"] for row in rows), list(TASKS)):
+        parts += [f"## {task}", as_markdown(*of_task(rows, task))]
     failures = [[*(str(row[name]) for name in KEY), row["outcome"]] for row in rows if row["outcome"] != OK]
+    parts += ["## Failures", f"{len(failures)} of {len(rows)} rows."]
     if failures:
-        parts += ["## Failures", as_markdown([*KEY, "reason"], failures)]
+        parts.append(as_markdown([*KEY, "reason"], failures))
+    parts += ["## Time", TIMES, as_markdown(*stages(rows))]
+    parts += ["## Other measures", OTHERS, as_markdown(*details(rows))]
+    parts += ["## Commands", COMMANDS, "```\n" + "\n".join(commands_of(rows)) + "\n```"]
     sources = "\n".join(f"- `{key}`: {what}; {where}" for key, (what, where) in SOURCES.items())
     return "\n\n".join([*parts, "## Sources of published numbers", sources]) + "\n"
 
 
+def write_results_page(rows: list[dict[str, Any]], path: Path, *, source: Path) -> None:
+    """Write the page, and its pictures into a folder beside it."""
+    figures = pictures_of(rows, path.stem)
+    for address, drawn in figures:
+        (path.parent / address).parent.mkdir(parents=True, exist_ok=True)
+        drawn.figure.savefig(path.parent / address, dpi=150)
+    write_atomically(path, results_page(rows, figures, source=source.as_posix(), page=path.as_posix()).encode())
+
+
+def pictures_of(rows: list[dict[str, Any]], name: str) -> list[tuple[str, Drawn]]:
+    """Return C2ST against the number of simulations, amortised and sequential methods apart, with addresses."""
+    drawn = accuracy(Found(RowsAlone(rows))).drawn
+    return [(f"{IMAGES}/{name}-c2st-{k}.png", one) for k, one in enumerate(drawn, start=1)]
+
+
+def _how(rows: Sequence[Mapping[str, Any]]) -> str:
+    conditions = [row["conditions"] for row in rows]
+    versions = [{"unle": c.get("versions", {}).get("unle", "?")} for c in conditions]
+    machines = [{"machine": c.get("machine") or c.get("device", "?")} for c in conditions]
+    return (
+        f"{len(rows)} rows; {_kinds(conditions, 'draws')} draws per posterior; classifier:"
+        f" {_kinds(conditions, 'classifier')}; observations and references: {_kinds(conditions, 'observations')};"
+        f" machines: {_kinds(machines, 'machine')}; unle {_kinds(versions, 'unle')}."
+    )
+
+
 def _kinds(conditions: Sequence[Mapping[str, Any]], name: str) -> str:
-    return ", ".join(sorted({str(one.get(name)) for one in conditions}))
+    return ", ".join(sorted({str(one.get(name, "unknown")) for one in conditions}))

@@ -4,8 +4,10 @@ A sweep is cut into jobs.  A job of an amortised method fits once and serves all
 sequential method serves one observation.  Every row is written as soon as it is scored.
 """
 
+import functools
 import itertools
 import os
+import platform
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -106,15 +108,17 @@ class Job:
         return f"{self.task}/{self.method}/{self.budget}/{self.seed}/{','.join(map(str, self.observations))}"
 
 
-_SEEN: set[tuple[str, str]] = set()  # (task, method) that this process has run: later runs find programs compiled
+# (task, method, budget, observations) that this process has run: later runs find programs compiled
+_SEEN: set[tuple[str, str, int, int]] = set()
 
 
 def run_job(job: Job, sweep: Sweep, path: Path, on_row: OnRow | None = None) -> None:
     """Run one job and write its rows; whatever goes wrong in the method becomes rows with C2ST 1 and the reason."""
     registry = sweep.registry()
     task, method = registry.task(job.task), registry.method(job.method)
-    cold = (job.task, job.method) not in _SEEN
-    _SEEN.add((job.task, job.method))
+    kind = (job.task, job.method, job.budget, len(job.observations))
+    cold = kind not in _SEEN
+    _SEEN.add(kind)
     with ResultsStore(path) as results:
         results.begin(os.getpid(), str(job))
         with silence():  # the table shows how far the sweep is
@@ -167,6 +171,22 @@ def _keep_pictures(results: ResultsStore, sweep: Sweep, task: Task, outcome: Out
                 results.keep(cell, name, arrays)
 
 
+@functools.cache
+def machine() -> str:
+    """Return the accelerator's name, or the processor's as far as the system tells it."""
+    import jax
+
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        return device.device_kind
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else f"CPU, {platform.machine()}"
+
+
 def _conditions(job: Job, task: Task, scorer: Scorer, *, cold: bool) -> dict[str, Any]:
     import jax
 
@@ -175,6 +195,7 @@ def _conditions(job: Job, task: Task, scorer: Scorer, *, cold: bool) -> dict[str
         "draws": scorer.draws,
         "classifier": scorer.classifier,
         "device": jax.devices()[0].device_kind,
+        "machine": machine(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "cold": cold,
         "together": len(job.observations),

@@ -1,7 +1,5 @@
 """Tables of results: our means with standard errors, and beside them what others have published."""
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -108,13 +106,69 @@ def _best(one: Any) -> str:
     return NONE if one is None else f"{one.c2st:.3f} {one.method}"
 
 
+def of_task(rows: Sequence[Mapping[str, Any]], task: str) -> tuple[list[str], list[list[str]]]:
+    """Return heads and cells of one task: one line per method, and for each budget ours and what was published."""
+    found = {key[1:]: one for key, one in summaries(row for row in rows if row["task"] == task).items()}
+    budgets = sorted({budget for _, budget in found})
+    heads = ["method", *(head for budget in budgets for head in (f"{budget:,}", "published"))]
+    table = []
+    for method in ordered((method for method, _ in found), list(COUNTERPARTS)):
+        cells = [
+            text
+            for budget in budgets
+            for text in (
+                _cell(found.get((method, budget))),
+                _published(number_of(COUNTERPARTS.get(method, ""), task, budget)),
+            )
+        ]
+        table.append([f"`{method}`", *cells])
+    for kind, sequential in (("best published, amortised", False), ("best published, sequential", True)):
+        tops = [best(task, budget, sequential=sequential) for budget in budgets]
+        if any(tops):
+            cells = [text for top in tops for text in ("", NONE if top is None else f"{top.c2st:.3f} {top.method}")]
+            table.append([kind, *cells])
+    return heads, table
+
+
+def stages(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Return heads and cells with seconds: one line per task, budget, method and machine.
+
+    Runs that found their programs compiled count alone where there are some; otherwise the line is marked.
+    """
+    groups: dict[tuple, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["outcome"] == OK:
+            groups.setdefault((row["task"], row["budget"], row["method"], _machine(row)), []).append(row)
+    table = []
+    for key in sorted(groups, key=lambda k: (list(TASKS).index(k[0]) if k[0] in TASKS else 99, *k[1:])):
+        warm = [row for row in groups[key] if not row["conditions"].get("cold", True)]
+        used = warm or groups[key]
+        means = [float(np.mean([row[f"{stage}_s"] or 0.0 for row in used])) for stage in ("simulate", "train", "infer")]
+        task, budget, method, machine = key
+        compiling = "no" if warm else "yes"
+        table.append([task, f"{budget:,}", f"`{method}`", *map(_seconds, means), compiling, machine])
+    heads = ["task", "budget", "method", "simulate", "train", "draw, per observation", "compiling", "machine"]
+    return heads, table
+
+
+def _machine(row: Mapping[str, Any]) -> str:
+    conditions = row["conditions"]
+    name, cores = conditions.get("machine") or conditions.get("device", "unknown"), conditions.get("cores")
+    if conditions.get("device") != "cpu" or not cores:
+        return name
+    return f"{name}, {cores} core{'s' if cores > 1 else ''}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
 def details(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Return heads and cells with all numbers: one line per task, budget and method."""
-    numbers = ("c2st", "mmd", "energy_distance", "mean_error", "energy_score", "simulate_s", "train_s", "infer_s")
+    numbers = ("c2st", "mmd", "energy_distance", "mean_error", "energy_score")
     by_number = {name: summaries(rows, name) for name in numbers}
     found = by_number["c2st"]
     heads = ["task", "budget", "method", "C2ST", "MMD²", "energy distance", "mean error", "energy score"]
-    heads += ["simulate s", "train s", "infer s"]
     table = []
     for key in sorted(found, key=lambda k: (list(TASKS).index(k[0]) if k[0] in TASKS else 99, k[2], k[1])):
         task, method, budget = key
@@ -124,16 +178,6 @@ def details(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str
 
 def _number(value: float) -> str:
     return NONE if not np.isfinite(value) else f"{value:.4f}" if abs(value) < 10 else f"{value:.1f}"
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return every row, with its conditions in one column."""
-    buffer = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return buffer.getvalue()
 
 
 def as_markdown(heads: Sequence[str], table: Sequence[Sequence[str]]) -> str:

@@ -25,7 +25,9 @@ def bench(
     observations: Annotated[
         Text, typer.Option(help="Numbers from 1 to 10.  [default: 1-10]", show_default=False)
     ] = None,
-    results: Annotated[Path, typer.Option(help="Results file; what it holds is not done again.")] = DEFAULT,
+    results: Annotated[
+        Path, typer.Option(help="Results file; what it holds is not done again. With --show, also a .csv.")
+    ] = DEFAULT,
     quick: Annotated[bool, typer.Option("--quick", help="Two tasks, two methods, two observations.")] = False,  # noqa: FBT002
     draws: Annotated[int, typer.Option(min=50, help="Draws per posterior; fewer than 10,000 flatter.")] = 10_000,
     classifier: Annotated[str, typer.Option(help="Of C2ST: fast (JAX) or exact (scikit-learn).")] = "fast",
@@ -49,11 +51,16 @@ def bench(
     Every combination of task, method, budget, seed and observation becomes one row of the results file. After a crash,
     a kill or Ctrl-C the same command goes on with what is missing. Failures are rows with C2ST 1 and a reason.
     """
+    if (workers or 1) > 1:  # several processes can share an accelerator if none takes all its memory; before jax starts
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     with plain_ending(lambda: f"finished rows are in {results}; the same command goes on."):
+        from unle.bench.results_csv import opened
         from unle.store.results import ResultsStore
 
         _check_writable(write or [])
         if not show:
+            if results.suffix == ".csv":
+                raise InputError(f"expected a results file to run for, such as {DEFAULT}; {results} is to be shown.")
             given = {"tasks": tasks, "methods": methods, "budgets": budgets, "seeds": seeds}
             given |= {"observations": observations}
             if sbi_python is not None:
@@ -64,10 +71,10 @@ def bench(
                 with ResultsStore(results) as store:
                     say(f"{store.forget_failures()} failed rows are tried again.")
             _run(sweep, results, workers)
-        with ResultsStore(results, read_only=True) as store:
-            rows = store.rows()
+        with opened(results) as stored:
+            rows = stored.rows()
         _show(rows)
-        _write(rows, write or [])
+        _write(rows, write or [], results)
 
 
 def _sweep(given: dict[str, Text], *, quick: bool, draws: int, classifier: str, own: tuple[str, ...]) -> Any:
@@ -145,12 +152,15 @@ def _check_writable(paths: list[Path]) -> None:
             raise InputError(f"expected a file that ends in .md or .csv; got {path}.")
 
 
-def _write(rows: list[dict[str, Any]], paths: list[Path]) -> None:
-    from unle.bench.results_page import results_page
-    from unle.bench.tables import as_csv
+def _write(rows: list[dict[str, Any]], paths: list[Path], source: Path) -> None:
+    from unle.bench.results_csv import as_csv
+    from unle.bench.results_page import write_results_page
     from unle.store.json_files import write_atomically
 
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, (results_page(rows) if path.suffix == ".md" else as_csv(rows)).encode())
+        if path.suffix == ".md":
+            write_results_page(rows, path, source=source)
+        else:
+            write_atomically(path, as_csv(rows).encode())
         say(f"wrote {path}")

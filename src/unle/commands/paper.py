@@ -18,7 +18,7 @@ INTRODUCTION = (
 
 
 def paper(
-    results: Annotated[Path, typer.Option(help="Results file, made by `unle bench`.")] = DEFAULT,
+    results: Annotated[Path, typer.Option(help="Results file, made by `unle bench`; or a .csv of its rows.")] = DEFAULT,
     out: Annotated[Path, typer.Option(help="Folder for the page and the pictures.")] = Path("paper"),
     only: Annotated[list[str] | None, typer.Option(help="Name of a figure; repeatable.", show_default=False)] = None,
 ) -> None:
@@ -29,17 +29,17 @@ def paper(
     with plain_ending():
         from unle.bench.found import Found
         from unle.bench.paper import FIGURES
+        from unle.bench.results_csv import opened
         from unle.bench.tables import comparison
         from unle.report.gallery import write_gallery
-        from unle.store.results import ResultsStore
 
         wanted = list(only or FIGURES)
         unknown = [name for name in wanted if name not in FIGURES]
         if unknown:
             raise InputError(f"expected figures among {', '.join(FIGURES)}; got {', '.join(unknown)}.")
         out.mkdir(parents=True, exist_ok=True)
-        with ResultsStore(results, read_only=True) as store:
-            found = Found(store)
+        with opened(results) as stored:
+            found = Found(stored)
             chapters = [_chapter(FIGURES[name](found), out) for name in wanted]
             heads, rows = comparison(found.rows) if found.rows else ([], [])
         table = {"heads": heads, "rows": rows} if rows else None

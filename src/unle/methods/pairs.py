@@ -40,6 +40,7 @@ class Pairs(NamedTuple):
         splits: training and held-out rows of every member.
         stream: where other training rows come from; None if all rows are here.
         theta: raw parameters of all simulations, or of a sample of all.
+        x: their raw data.
         valid: which of them are valid.
     """
 
@@ -50,6 +51,7 @@ class Pairs(NamedTuple):
     splits: Splits
     stream: Stream | None
     theta: Float[np.ndarray, "all dim"]
+    x: Float[np.ndarray, "all dim_x"]
     valid: np.ndarray
 
     def given_valid(
@@ -58,7 +60,7 @@ class Pairs(NamedTuple):
         """Multiply by P(valid given theta), learned from all simulations, if some of them failed."""
         if self.valid.all():
             return likelihood
-        return with_validity(likelihood, fit_validity(key, self.theta, self.valid).validity)
+        return with_validity(likelihood, fit_validity(key, self.theta, self.valid, x=self.x).validity)
 
 
 def standardised_pairs(
@@ -101,7 +103,7 @@ def standardised_pairs(
     t = apply_space(theta_space, jnp.asarray(theta, jnp.float32))
     w = apply_space(x_space, jnp.asarray(x, jnp.float32))
     splits = make_splits(key, len(theta), members=members)
-    everything = np.asarray(simulations.theta, float), np.asarray(simulations.valid)
+    everything = np.asarray(simulations.theta, float), np.asarray(simulations.x, float), np.asarray(simulations.valid)
     return Pairs(theta_space, x_space, t, w, splits, None, *everything)
 
 
@@ -132,7 +134,7 @@ def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members:
     splits = Splits(jnp.asarray(np.tile(places, (members, 1))), jnp.asarray(np.arange(first).reshape(members, held)))
     last = int(lots_valid[first - 1]), int(lots[-1])
     stream = Stream(store, standardise, places, held_out=last[0], window=last[1], seed=seed)
-    return Pairs(theta_space, x_space, *standardise(theta, x), splits, stream, rows.theta, rows.valid)
+    return Pairs(theta_space, x_space, *standardise(theta, x), splits, stream, rows.theta, rows.x, rows.valid)
 
 
 def _sample(store: SimulationStore, prior: Prior, size: int, seed: list[int]) -> tuple[StoredRows, np.ndarray]:

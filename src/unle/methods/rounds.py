@@ -26,7 +26,9 @@ from unle.methods.proposals import FEWEST_EFFECTIVE, Box, supported_temperature
 from unle.models import (
     AbstractLikelihood,
     AlwaysValid,
+    Consensus,
     Ensemble,
+    Mixture,
     NoEnergy,
     Region,
     Tempered,
@@ -281,7 +283,9 @@ class Rounds:
 
     def _fit_validity(self, key) -> ValidityFit | None:
         sims = self.simulations
-        return None if sims.valid.all() else fit_validity(key, sims.theta, sims.valid, capacity=sum(self.sizes))
+        return (
+            None if sims.valid.all() else fit_validity(key, sims.theta, sims.valid, x=sims.x, capacity=sum(self.sizes))
+        )
 
     def _proposed(self, key, refined: Refined | None) -> tuple[float, np.ndarray]:
         """Draw from the posterior with the largest power of the likelihood that the valid simulations support.
@@ -289,8 +293,8 @@ class Rounds:
         P(valid | theta) keeps its full weight: it is fitted to all simulations, valid or not.  A doubly intractable
         likelihood has no powers that could be sampled: the bases propose until all of the posterior is supported.
         """
-        better = self.fitting.likelihood if refined is None else refined.likelihood
-        likelihood = better if isinstance(better, TractableLikelihood) else self.fitting.likelihood
+        better = self._agreed(self.fitting.likelihood if refined is None else refined.likelihood)
+        likelihood = better if isinstance(better, TractableLikelihood) else self._agreed(self.fitting.likelihood)
         beta = self._supported(likelihood)
         if refined is None or isinstance(better, TractableLikelihood) or beta < 1:
             target, strategy = Tempered(likelihood, jnp.asarray(beta, jnp.float32)), TemperedSmc()
@@ -301,6 +305,10 @@ class Rounds:
             warnings.simplefilter("ignore", UnleWarning)  # x_o outside the simulations was said once
             posterior = Posterior(self.prior, self.focused(target), strategy)
             return beta, np.asarray(posterior.sample(self.x_o, self.proposed, seed=seed), float)
+
+    @staticmethod
+    def _agreed(likelihood: Any) -> Any:
+        return Consensus(likelihood) if isinstance(likelihood, Ensemble | Mixture) else likelihood
 
     def _supported(self, likelihood: TractableLikelihood) -> float:
         """Return the largest power of the likelihood that the valid simulations support."""

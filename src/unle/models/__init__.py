@@ -2,6 +2,7 @@
 
 from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
 from unle.models.conditional import ConditionalLikelihood, DoublyIntractableLikelihood
+from unle.models.consensus import Consensus
 from unle.models.correction import AbstractCorrection, Flex, Straight
 from unle.models.energy import AbstractEnergy, MlpEnergy, NoEnergy
 from unle.models.flows import AbstractFlow, Flow, Maf, SplineFlow
@@ -27,6 +28,7 @@ __all__ = [
     "Bend",
     "ConditionalGaussian",
     "ConditionalLikelihood",
+    "Consensus",
     "DoublyIntractableLikelihood",
     "Ensemble",
     "FixedMeasure",

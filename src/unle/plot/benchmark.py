@@ -12,6 +12,8 @@ from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, style
 PALETTE = (LEARNED, THIRD, EXACT, "#CC79A7", "#E69F00", "#56B4E9", "#777777", "#8B5A2B")
 COLUMNS = 4  # panels in a row
 CHANCE = 0.5
+ENTRY = 1.9  # inches of an entry of the legend
+ASIDE = 1.05  # factor between the budgets of neighbouring colours, so that equal marks do not hide each other
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ def budget_curves(
         for k, axis in enumerate(axes[: len(panels)]):
             if k + columns >= len(panels):
                 axis.set_xlabel("simulations")
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, len(handles)))
+        figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=_columns(figure, len(handles))
+        )
         figure.draw_without_rendering()
     return figure
 
@@ -91,10 +95,14 @@ def budget_curves(
 def _draw(axis: Any, line: Series) -> Any:
     colour = PALETTE[line.colour % len(PALETTE)]
     look = {"ls": "--", "mfc": "none", "alpha": 0.75, "lw": 0.9} if line.published else {"ls": "-"}
-    drawn = axis.errorbar(
-        line.budgets, line.values, yerr=line.errors, marker="o", ms=4, color=colour, capsize=2, **look
-    )
+    places = [budget * ASIDE ** (line.colour % len(PALETTE) - 1) for budget in line.budgets]
+    drawn = axis.errorbar(places, line.values, yerr=line.errors, marker="o", ms=4, color=colour, capsize=2, **look)
     return drawn.lines[0]
+
+
+def _columns(figure: Any, entries: int) -> int:
+    """Return how many entries of a legend fit beside each other."""
+    return max(1, min(4, entries, int(figure.get_figwidth() // ENTRY)))
 
 
 def _budget(value: Any, _: Any = None) -> str:

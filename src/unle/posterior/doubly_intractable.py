@@ -96,7 +96,7 @@ class Exchange(AbstractDoublyIntractableStrategy):
             one gradient each and raise the acceptance.
         importance: draws of the reference behind Z^, where none was learned.
         particles: of the tempered SMC.
-        sweep: its moves.
+        sweep: its moves; None takes those that suit the dimension.
         starts: theta to start chains from, shape (chains, d), in place of steps 1 and 2: draws of the previous
             round, say.  Their modes are the only ones that will be found, apart from jumps of `SurrogateWalks`.
     """
@@ -109,7 +109,7 @@ class Exchange(AbstractDoublyIntractableStrategy):
     bridges: int = eqx.field(static=True, default=0)
     importance: int = eqx.field(static=True, default=64)
     particles: int = eqx.field(static=True, default=1000)
-    sweep: Sweep = Sweep()
+    sweep: Sweep | None = None
     starts: Float[Array, "chain dim"] | None = None
 
     def __check_init__(self):
@@ -137,7 +137,8 @@ class Exchange(AbstractDoublyIntractableStrategy):
             def log_tilt(u):
                 return target.log_likelihood(u) - log_z(u)
 
-            run = tempered_smc(key_smc, positions, target.log_prior, log_tilt, sweep=self.sweep)
+            sweep = Sweep.for_dimension(positions.shape[1]) if self.sweep is None else self.sweep
+            run = tempered_smc(key_smc, positions, target.log_prior, log_tilt, sweep=sweep)
             archive = run.particles.positions
             # Neighbours may descend from one ancestor: take chains from all over the particles.
             starts = archive[(jnp.arange(self.chains) * self.particles) // self.chains]

@@ -7,6 +7,7 @@ the point of its training with the best likelihood on its held-out rows.  If the
 by more than a standard error of the held-out likelihood, all members take the closed form.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -22,7 +23,7 @@ from unle.models.polynomial import monomial_count
 from unle.progress import progress
 from unle.train.base_training import AbstractBaseTraining
 from unle.train.regression import fit_means, highest_degree
-from unle.train.splits import Splits, batch_size, pad
+from unle.train.splits import Splits, batch_size, pad, step_count
 from unle.train.stream import Stream, put
 
 CLIP = 5.0  # global norm of a gradient
@@ -34,7 +35,7 @@ class GaussianTraining(AbstractBaseTraining):
     Args:
         width: units per hidden layer.
         depth: hidden layers.
-        iterations: optimiser steps.
+        iterations: optimiser steps; up to twice as many where there are more than ten rows for each.
         batch: rows per step, at least: one in forty where that is more (fewer if there are fewer).
         learning_rate: peak of the cosine schedule.
         weight_decay: decoupled weight decay.
@@ -56,6 +57,11 @@ class GaussianTraining(AbstractBaseTraining):
     def fit(self, key, t, w, splits, *, capacity=None, stream=None):
         """Fit the members' Gaussians."""
         return fit_gaussians(key, t, w, splits, settings=self, capacity=capacity, stream=stream)[0]
+
+    def for_rows(self, rows: int) -> "GaussianTraining":
+        """Return settings with the steps that so many rows deserve; patience lasts for the same share of them."""
+        iterations = step_count(self.iterations, rows)
+        return replace(self, iterations=iterations, chunk=round(self.chunk * iterations / self.iterations))
 
     def work_per_row(self, dim: int) -> int:
         """Return three times the monomials: all rows, and the training rows in the two factors of a product."""
@@ -90,6 +96,7 @@ def fit_gaussians(
     linear, closed = fit_means(np.asarray(t), np.asarray(w), splits, one_shape=capacity is not None)
     held = splits.held_out.shape[1]
     t, w, splits = pad(t, w, splits, capacity)
+    settings = settings.for_rows(splits.train.shape[1])
     key_init, key_train = jr.split(key)
     parts = tuple(jnp.asarray(part, t.dtype) for part in linear)
     bases, state = _start(jr.split(key_init, members), parts, t, w, splits, settings)

@@ -46,8 +46,9 @@ def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool =
     linear = Mean(
         *map(np.stack, zip(*(linear_fit(t[rows], w[rows]) for rows in np.asarray(splits.train)), strict=True))
     )
+    products = _Products.of(t, w, most_rows=splits.train.shape[1])
     bends = [
-        _rungs(t, np.einsum("ij,nj->ni", p, w - b - t @ a), train, held_out)
+        _rungs(products, Mean(b, a, p), train, held_out)
         for b, a, p, train, held_out in zip(*linear, np.asarray(splits.train), np.asarray(splits.held_out), strict=True)
     ]
     chosen = _simplest_as_good([np.concatenate([rungs[i].scores for rungs in bends]) for i in range(len(bends[0]))])
@@ -80,21 +81,52 @@ class _Rung(NamedTuple):
     scores: np.ndarray  # log-likelihood of each held-out row
 
 
-def _rungs(t: np.ndarray, r: np.ndarray, train: np.ndarray, held_out: np.ndarray) -> list[_Rung]:
+class _Products(NamedTuple):
+    """Monomials of all rows and their products, from which those of a member's training rows are a subtraction away."""
+
+    t: np.ndarray
+    w: np.ndarray
+    degree: int
+    design: np.ndarray  # phi(t)
+    gram: np.ndarray  # phi' phi
+    moments: np.ndarray  # phi' w
+
+    @classmethod
+    def of(cls, t: np.ndarray, w: np.ndarray, *, most_rows: int) -> "_Products":
+        """Take all monomials that so many rows allow."""
+        degree = highest_degree(t.shape[1])
+        while monomial_count(t.shape[1], degree) * ROWS_PER_MONOMIAL > most_rows:
+            degree -= 1
+        design = monomials(t, max(degree, 1))
+        return cls(t, w, degree, design, design.T @ design, design.T @ w)
+
+    def of_rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return phi' phi and phi' w of some rows."""
+        others = np.setdiff1d(np.arange(len(self.t)), rows)
+        if len(rows) < len(others):
+            return self.design[rows].T @ self.design[rows], self.design[rows].T @ self.w[rows]
+        left = self.design[others]
+        return self.gram - left.T @ left, self.moments - left.T @ self.w[others]
+
+
+def _rungs(all_rows: _Products, linear: Mean, train: np.ndarray, held_out: np.ndarray) -> list[_Rung]:
     """Fit residuals of the linear mean by polynomials of every degree that the rows allow; degree one is r itself."""
+    t, degree = all_rows.t, all_rows.degree
+    r = np.einsum("ij,nj->ni", linear.whitener, all_rows.w - linear.intercept - t @ linear.slope)
     k = r.shape[1]
     rungs = [_Rung(np.zeros((1, k)), np.eye(k), _log_normal(r[held_out]))]
-    degree = highest_degree(t.shape[1])
-    while monomial_count(t.shape[1], degree) * ROWS_PER_MONOMIAL > len(train):
-        degree -= 1
-    design = monomials(np.clip(t, t[train].min(axis=0), t[train].max(axis=0)), degree) if degree > 1 else t
-    gram, moments = design[train].T @ design[train], design[train].T @ r[train]
+    if degree < 2:
+        return rungs
+    gram, moments = all_rows.of_rows(train)
+    # r is linear in w, 1 and t, and the last two are monomials: phi' r needs no other pass over the rows
+    line = np.vstack([linear.intercept, linear.slope])
+    moments = (moments - gram[:, : len(line)] @ line) @ linear.whitener.T
+    outside = monomials(np.clip(t[held_out], t[train].min(axis=0), t[train].max(axis=0)), degree)
     for p in range(2, degree + 1):
         q = monomial_count(t.shape[1], p)
         coefficients = np.linalg.solve(gram[:q, :q] + RIDGE * np.eye(q), moments[:q])
-        residual = r - design[:, :q] @ coefficients
-        whitener = _whitener(residual[train], used=q)
-        s = residual[held_out] @ whitener.T
+        whitener = _whitener((r - all_rows.design[:, :q] @ coefficients)[train], used=q)
+        s = (r[held_out] - outside[:, :q] @ coefficients) @ whitener.T
         rungs.append(_Rung(coefficients, whitener, _log_normal(s) + np.log(np.diagonal(whitener)).sum()))
     return rungs
 

@@ -9,6 +9,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 ROWS_PER_BATCH_ROW = 40
 LARGEST_BATCH = 4096
+ROWS_PER_STEP = 10  # of all rows: a fit to more takes more steps,
+MOST_STEPS = 2  # up to so many times the number asked for
 MOST_HELD_OUT = 2000  # rows per member: a mean over as many is precise, and validation stays cheap
 
 
@@ -28,6 +30,17 @@ def batch_size(smallest: int, rows: int) -> int:
         [100, 256, 1000, 4096]
     """
     return min(rows, max(smallest, min(rows // ROWS_PER_BATCH_ROW, LARGEST_BATCH)))
+
+
+def step_count(fewest: int, rows: int) -> int:
+    """Return steps of a fit: more where there are many rows, which have more to say.
+
+    Example:
+        >>> from unle.train.splits import step_count
+        >>> [step_count(2500, rows) for rows in (1_000, 40_000, 1_000_000)]
+        [2500, 4000, 5000]
+    """
+    return max(fewest, min(rows // ROWS_PER_STEP, MOST_STEPS * fewest))
 
 
 def held_out_size(n: int, fraction: float = 0.1) -> int:

@@ -5,10 +5,13 @@ A few small networks of theta minimise the plain cross-entropy
     -mean_i [ y_i log p(theta_i) + (1 - y_i) log(1 - p(theta_i)) ],
 
 whose minimum is the true probability.  No class is weighted up: weights would multiply the odds by their ratio, and
-the posterior with it.  Training stops where the cross-entropy of held-out rows, which no network saw, is lowest.  The
-same rows decide whether the networks are better than the overall rate at all, and whether the probabilities are as
-extreme as they claim: a logistic regression on the logit (Platt scaling), kept only if it helps on rows it was not
-fitted to.
+the posterior with it.  Where x is known, hidden layers are shared with outputs that are thrown away after training:
+which entries of x came out finite, and their values (`unle.train.hints`).  Why a simulation failed, and by how much,
+says more of where failures begin than that it failed.
+
+Training stops where the cross-entropy of held-out rows, which no network saw, is lowest.  The same rows decide whether
+the networks are better than the overall rate at all, and whether the probabilities are as extreme as they claim: a
+logistic regression on the logit (Platt scaling), kept only if it helps on rows it was not fitted to.
 """
 
 from typing import Any, NamedTuple
@@ -26,11 +29,14 @@ from unle.errors import InputError
 from unle.models import AbstractValidity, AlwaysValid, Mlp, ValidityNet
 from unle.progress import progress
 from unle.space import fit_theta_space
+from unle.train.hints import Hints
+from unle.train.splits import batch_size
 
 CLIP = 5.0  # global norm of a gradient
 PLATT_PRECISION = 10.0  # of the prior that pulls the recalibration towards none
 BINS = 10  # of the calibration error
 HELD_OUT = 0.2
+SMALLEST_BATCH = 256
 
 
 class ValidityTraining(eqx.Module):
@@ -41,22 +47,24 @@ class ValidityTraining(eqx.Module):
         width: units per hidden layer.
         depth: hidden layers.
         iterations: most optimiser steps.
-        batch: rows per step (fewer if there are fewer).
+        batch: most rows per step; one in forty where that is fewer, but not below 256 (fewer if there are fewer).
         learning_rate: peak of the cosine schedule.
         weight_decay: decoupled decay of the weights.
+        average: decay of the running mean of the weights that is validated and returned.
         chunk: steps between looks at the held-out rows.
         patience: chunks without improvement after which the fit stops.
     """
 
     members: int = eqx.field(static=True, default=5)
-    width: int = eqx.field(static=True, default=32)
-    depth: int = eqx.field(static=True, default=2)
+    width: int = eqx.field(static=True, default=64)
+    depth: int = eqx.field(static=True, default=4)
     iterations: int = eqx.field(static=True, default=10_000)
     batch: int = eqx.field(static=True, default=1024)
-    learning_rate: float = eqx.field(static=True, default=0.01)
-    weight_decay: float = eqx.field(static=True, default=0.1)
+    learning_rate: float = eqx.field(static=True, default=0.02)
+    weight_decay: float = eqx.field(static=True, default=0.03)
+    average: float = eqx.field(static=True, default=0.99)
     chunk: int = eqx.field(static=True, default=100)
-    patience: int = eqx.field(static=True, default=10)
+    patience: int = eqx.field(static=True, default=20)
 
 
 class ValidityFit(NamedTuple):
@@ -83,6 +91,7 @@ def fit_validity(
     theta: Float[np.ndarray, "n dim"] | Float[Array, "n dim"],
     valid: Bool[np.ndarray, " n"] | Bool[Array, " n"],
     *,
+    x: Float[np.ndarray, "n dim_x"] | None = None,
     settings: ValidityTraining | None = None,
     capacity: int | None = None,
 ) -> ValidityFit:
@@ -92,6 +101,7 @@ def fit_validity(
         key: randomness of split, networks and batches.
         theta: parameters of all simulations, of all rounds: nothing depends on what they were drawn from.
         valid: which simulations were valid.
+        x: their data, with what there is of it where they were not.
         settings: of the fit.
         capacity: simulations that there will be in the end, when more are to come: fits up to there compile once.
     """
@@ -108,15 +118,17 @@ def fit_validity(
     key_split, key_net, key_fit = jr.split(key, 3)
     held, train = _stratified(key_split, valid)
     space = fit_theta_space(theta)
-    t, y, rows = _padded(theta, valid, train, held, max(capacity or 0, len(theta)))
-    t = _apply(space, t)
+    hints = Hints.of(np.empty((len(theta), 0)) if x is None else np.asarray(x, float))
+    order, rows = _padded(len(theta), train, held, max(capacity or 0, len(theta)))
+    t = _apply(space, jnp.asarray(theta[order], jnp.float32))
+    data = t, jnp.asarray(valid[order]), jax.tree.map(lambda part: jnp.asarray(part[order]), hints)
     # A rate of 0 or 1 among few training rows is not taken at its word.
     share = jnp.asarray((valid[train].sum() + 0.5) / (len(train) + 1), t.dtype)
-    constant = _initial(jr.split(key_net, settings.members), t.shape[1], share, settings)
-    trained = _train(key_fit, constant, t, y, rows, settings)
+    constant = _initial(jr.split(key_net, settings.members), t.shape[1], hints.outputs, share, settings)
+    trained = _train(key_fit, constant, data, rows, settings)
 
     def held_out(nets):
-        net = ValidityNet(space, nets, jnp.ones(()), jnp.zeros(()))
+        net = ValidityNet(space, _without_hints(nets), jnp.ones(()), jnp.zeros(()))
         return np.asarray(_logits(net, jnp.asarray(theta, jnp.float32)[rows[1]]), float)[: len(held)]
 
     nets, logits = trained, held_out(trained)
@@ -126,7 +138,7 @@ def fit_validity(
     probability = 1 / (1 + np.exp(-recalibrated))
     error, noise = group_calibration(probability, valid[held])
     return ValidityFit(
-        ValidityNet(space, nets, jnp.asarray(temper, t.dtype), jnp.asarray(shift, t.dtype)),
+        ValidityNet(space, _without_hints(nets), jnp.asarray(temper, t.dtype), jnp.asarray(shift, t.dtype)),
         rate,
         float(_cross_entropy(recalibrated, valid[held])),
         error,
@@ -143,37 +155,50 @@ def _stratified(key: PRNGKeyArray, valid: np.ndarray) -> tuple[np.ndarray, np.nd
     return held, np.setdiff1d(order, held)
 
 
-def _padded(theta: np.ndarray, valid: np.ndarray, train: np.ndarray, held: np.ndarray, capacity: int):
+def _padded(n: int, train: np.ndarray, held: np.ndarray, capacity: int):
     """Repeat rows and indices in turn up to lengths that depend on the capacity alone."""
-    order = np.resize(np.arange(len(theta)), capacity)
     held_length = max(len(held), round(HELD_OUT * capacity))
     rows = np.resize(train, max(len(train), capacity - held_length)), np.resize(held, held_length)
-    return jnp.asarray(theta[order], jnp.float32), jnp.asarray(valid[order]), tuple(map(jnp.asarray, rows))
+    return np.resize(np.arange(n), capacity), tuple(map(jnp.asarray, rows))
 
 
 @eqx.filter_jit
-def _initial(keys: Key[Array, " member"], dim: int, rate: Float[Array, ""], settings: ValidityTraining) -> Mlp:
+def _initial(
+    keys: Key[Array, " member"], dim: int, hints: int, rate: Float[Array, ""], settings: ValidityTraining
+) -> Mlp:
     """Return networks that predict the overall rate everywhere."""
 
     def one(key):
-        net = Mlp(key, dim, 1, width=settings.width, depth=settings.depth, output_scale=0.01)
-        return eqx.tree_at(lambda n: n.biases[-1], net, (jnp.log(rate) - jnp.log1p(-rate))[None])
+        net = Mlp(key, dim, 1 + hints, width=settings.width, depth=settings.depth, output_scale=0.01)
+        return eqx.tree_at(lambda n: n.biases[-1], net, net.biases[-1].at[0].set(jnp.log(rate) - jnp.log1p(-rate)))
 
     return eqx.filter_vmap(one)(keys)
 
 
-def _train(key, nets: Mlp, t, y, rows, settings: ValidityTraining) -> Mlp:
+def _without_hints(nets: Mlp) -> Mlp:
+    """Return the networks with their first output alone."""
+    last = nets.weights[-1][..., :1], nets.biases[-1][..., :1]
+    return eqx.tree_at(lambda n: (n.weights[-1], n.biases[-1]), nets, last)
+
+
+class _State(NamedTuple):
+    nets: Mlp
+    optimiser: Any
+    average: Mlp
+
+
+def _train(key, nets: Mlp, data, rows, settings: ValidityTraining) -> Mlp:
     """Train all networks; return them as they were when their mean predicted the held-out rows best."""
-    optimiser = eqx.filter_vmap(_optimiser(settings).init)(nets)
+    state = _State(nets, eqx.filter_vmap(_optimiser(settings).init)(nets), nets)
     best, lowest, since = nets, np.inf, 0
     chunks = -(-settings.iterations // settings.chunk)
     with progress("Fitting P(valid)", total=chunks * settings.chunk) as bar:
         for chunk in range(chunks):
             keys = jr.split(jr.fold_in(key, chunk), settings.members)
-            nets, optimiser, score = _chunk(nets, optimiser, t, y, rows, keys, settings)
+            state, score = _chunk(state, data, rows, keys, settings)
             score = float(score)
             bar.advance(settings.chunk, note=f"held-out cross-entropy {score:.3f}")
-            best, lowest, since = (nets, score, 0) if score < lowest else (best, lowest, since + 1)
+            best, lowest, since = (state.average, score, 0) if score < lowest else (best, lowest, since + 1)
             if since >= settings.patience:
                 break
     return best
@@ -185,29 +210,30 @@ def _optimiser(settings: ValidityTraining) -> optax.GradientTransformation:
 
 
 @eqx.filter_jit
-def _chunk(nets: Mlp, optimisers: Any, t, y, rows, keys, settings: ValidityTraining):
-    train, held = rows
+def _chunk(state: _State, data, rows, keys, settings: ValidityTraining) -> tuple[_State, Float[Array, ""]]:
+    (t, y, hints), (train, held) = data, rows
     optimiser = _optimiser(settings)
-    batch = min(settings.batch, train.shape[0])
+    batch = min(settings.batch, batch_size(SMALLEST_BATCH, train.shape[0]))
 
     def loss(net, rows):
-        logits = jax.vmap(net)(t[rows])[:, 0]
-        return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, y[rows].astype(t.dtype)))
+        outputs = jax.vmap(net)(t[rows])
+        entropy = optax.sigmoid_binary_cross_entropy(outputs[:, 0], y[rows].astype(t.dtype))
+        return jnp.mean(entropy) + jax.tree.map(lambda part: part[rows], hints).loss(outputs[:, 1:])
 
-    def one_member(net, opt, key):
-        def step(carry, key):
-            net, opt = carry
+    def one_member(state, key):
+        def step(state, key):
             rows = train[jr.randint(key, (batch,), 0, train.shape[0])]
-            updates, opt = optimiser.update(jax.grad(loss)(net, rows), opt, net)
-            return (eqx.apply_updates(net, updates), opt), None
+            updates, opt = optimiser.update(jax.grad(loss)(state.nets, rows), state.optimiser, state.nets)
+            net, share = eqx.apply_updates(state.nets, updates), settings.average
+            average = jax.tree.map(lambda a, b: share * a + (1 - share) * b, state.average, net)
+            return _State(net, opt, average), None
 
-        (net, opt), _ = jax.lax.scan(step, (net, opt), jr.split(key, settings.chunk))
-        return net, opt, jax.nn.sigmoid(jax.vmap(net)(t[held])[:, 0])
+        state, _ = jax.lax.scan(step, state, jr.split(key, settings.chunk))
+        return state, jax.nn.sigmoid(jax.vmap(state.average)(t[held])[:, 0])
 
-    nets, optimisers, probabilities = eqx.filter_vmap(one_member)(nets, optimisers, keys)
+    state, probabilities = eqx.filter_vmap(one_member)(state, keys)
     probability = jnp.clip(jnp.mean(probabilities, axis=0), 1e-6, 1 - 1e-6)
-    score = -jnp.mean(jnp.log(jnp.where(y[held], probability, 1 - probability)))
-    return nets, optimisers, score
+    return state, -jnp.mean(jnp.log(jnp.where(y[held], probability, 1 - probability)))
 
 
 def _row_entropies(logits: np.ndarray, valid: np.ndarray) -> np.ndarray:
