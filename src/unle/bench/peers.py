@@ -9,6 +9,7 @@ fitted, and "done" with its times when it has drawn.
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -62,7 +63,8 @@ class Peer(AbstractContestant):
             script = resources.files("unle.bench").joinpath("sbi_peer.py")
             with resources.as_file(script) as path, open(folder / "errors.txt", "w+", encoding="utf-8") as errors:
                 child = subprocess.Popen(
-                    [python, str(path), str(folder)],
+                    [str(Path(shutil.which(python) or python).absolute()), str(path), str(folder)],
+                    cwd=folder,  # sbi writes logs where it runs
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
