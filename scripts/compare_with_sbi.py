@@ -7,36 +7,30 @@ and so has AUNLE.  Both sets of draws are scored against exact ones (C2ST: 0.5 i
 AUNLE then draws for a second observation in the same process.  Nothing may be compiled for it; the script fails if
 something was.
 
-`sbi` needs an environment of its own:
+`sbi` needs an environment of its own, see `scripts/versus.py`:
 
-    python -m venv sbi-env && sbi-env/bin/pip install torch==2.13.0 sbi==0.27.0
     python scripts/compare_with_sbi.py --sbi-python sbi-env/bin/python
-
-The data travel in .npz files, so neither program needs to be able to import the other.
 """
 
 import argparse
 import json
-import os
-import platform
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
+from versus import Clock, machine, options_of, print_table, print_versions, run_child, score, write_child
 
 TASK = "two_moons"
 COMPILED = "/jax/core/compile/backend_compile_duration"  # the event that jax records for every compilation
+STAGES = ["import", "fit", "draws", "second observation"]
 
 
 def main() -> int:
     """Run both programs and print the comparison."""
-    options = _options()
+    options = options_of(__doc__, simulations=1000).parse_args()
     if options.child:
-        {"unle": run_unle, "sbi": run_sbi}[options.child](Path(options.folder), options)
+        {"unle": run_unle, "sbi": run_sbi}[options.child](options.folder, options)
         return 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -45,22 +39,8 @@ def main() -> int:
         results = {}
         for child, python in (("unle", sys.executable), ("sbi", options.sbi_python)):
             print(f"running {child} ...", flush=True)
-            results[child] = run_child(child, python, folder, options)
+            results[child] = run_child(__file__, child, python, folder, options)
         return report(folder, results, options)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0], epilog="Example: " + __doc__.split("\n\n")[4].splitlines()[1].strip()
-    )
-    parser.add_argument("--sbi-python", default="sbi-env/bin/python", help="Python of an environment that has sbi")
-    parser.add_argument("--simulations", type=int, default=1000)
-    parser.add_argument("--draws", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--child", choices=["unle", "sbi"], help=argparse.SUPPRESS)
-    parser.add_argument("--folder", help=argparse.SUPPRESS)
-    return parser.parse_args()
 
 
 def write_data(folder: Path, options: argparse.Namespace) -> None:
@@ -71,21 +51,6 @@ def write_data(folder: Path, options: argparse.Namespace) -> None:
     theta = task.prior.sample(options.simulations, seed=options.seed)
     x = task.simulate(theta, seed=options.seed + 1)
     np.savez(folder / "data.npz", theta=theta, x=x, x_1=task.observation(1), x_2=task.observation(2))
-
-
-def run_child(child: str, python: str, folder: Path, options: argparse.Namespace) -> dict:
-    """Run one program in a new process and return its seconds per stage."""
-    arguments = ["--draws", str(options.draws), "--seed", str(options.seed)]
-    # A compilation cache on disk would hide what a first run costs.
-    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    command = [python, __file__, "--child", child, "--folder", str(folder), *arguments]
-    try:
-        subprocess.run(command, check=True, env=environment | {"UNLE_PROGRESS": "0"})
-    except FileNotFoundError:
-        sys.exit(f"there is no Python at {python}; see the beginning of {__file__} for how to make an environment.")
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"{child} failed with exit status {error.returncode}; its message is above.")
-    return json.loads((folder / f"{child}.json").read_text())
 
 
 def run_unle(folder: Path, options: argparse.Namespace) -> None:
@@ -121,7 +86,7 @@ def run_unle(folder: Path, options: argparse.Namespace) -> None:
         "versions": {"unle": unle.__version__, "jax": jax.__version__, "equinox": equinox.__version__},
         "device": jax.devices()[0].device_kind,
     }
-    _write(folder, "unle", record, draws, second)
+    write_child(folder, "unle", record, first=draws, second=second)
 
 
 def run_sbi(folder: Path, options: argparse.Namespace) -> None:
@@ -144,75 +109,35 @@ def run_sbi(folder: Path, options: argparse.Namespace) -> None:
     second = posterior.sample((options.draws,), x=data["x_2"], show_progress_bars=False).numpy()
     clock.lap("second observation")
     versions = {"sbi": sbi.__version__, "torch": torch.__version__}
-    _write(folder, "sbi", {"seconds": clock.seconds, "versions": versions, "device": "cpu"}, draws, second)
-
-
-class Clock:
-    """Seconds of each stage since the one before."""
-
-    def __init__(self):
-        self.seconds: dict[str, float] = {}
-        self.last = time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        """Write down the time since the last lap."""
-        now = time.perf_counter()
-        self.seconds[stage] = now - self.last
-        self.last = now
-
-
-def _write(folder: Path, name: str, record: dict, draws: np.ndarray, second: np.ndarray) -> None:
-    record["versions"]["python"] = platform.python_version()
-    np.savez(folder / f"{name}.npz", first=draws, second=second)
-    (folder / f"{name}.json").write_text(json.dumps(record))
+    record = {"seconds": clock.seconds, "versions": versions, "device": "cpu"}
+    write_child(folder, "sbi", record, first=draws, second=second)
 
 
 def report(folder: Path, results: dict[str, dict], options: argparse.Namespace) -> int:
     """Score the draws, print everything, and return the exit status."""
-    import unle
-    from unle.diagnose import c2st_fast
-
-    task, data = unle.task(TASK), np.load(folder / "data.npz")
+    data = np.load(folder / "data.npz")
     for name, result in results.items():
         sets = np.load(folder / f"{name}.npz")
         result["c2st"] = {}
         for which, x_o in (("first", data["x_1"]), ("second", data["x_2"])):
             draws = sets[which]
             draws = draws[np.linspace(0, len(draws) - 1, options.draws).astype(int)]  # few draws are rounded up
-            reference = task.reference(x_o, options.draws, seed=options.seed)
-            result["c2st"][which] = c2st_fast(reference, draws)
-        seconds = result["seconds"]
-        result["total"] = seconds["fit"] + seconds["draws"]
+            result["c2st"][which] = score(TASK, x_o, draws, seed=options.seed)
+        result["total"] = result["seconds"]["fit"] + result["seconds"]["draws"]
 
-    stages = ["import", "fit", "draws", "second observation"]
     print(f"\n{TASK}, {options.simulations:,} simulations, {options.draws:,} draws; seconds of the first call")
-    print(f"{'':22}{'unle AUNLE':>12}{'sbi NLE':>12}")
-    for stage in stages:
-        print(f"{stage:22}" + "".join(f"{results[name]['seconds'][stage]:12.1f}" for name in results))
-    print(f"{'fit + draws':22}" + "".join(f"{results[name]['total']:12.1f}" for name in results))
-    for which in ("first", "second"):
-        print(f"{'C2ST, ' + which:22}" + "".join(f"{results[name]['c2st'][which]:12.3f}" for name in results))
+    rows = {stage: [result["seconds"][stage] for result in results.values()] for stage in STAGES}
+    print_table(["unle AUNLE", "sbi NLE"], rows | {"fit + draws": [result["total"] for result in results.values()]})
+    scores = {f"C2ST, {which}": [result["c2st"][which] for result in results.values()] for which in ("first", "second")}
+    print_table([], scores, digits=3)
     ratio = results["sbi"]["total"] / results["unle"]["total"]
     print(f"\nfit + draws: AUNLE takes {1 / ratio:.2f} times as long as NLE ({ratio:.2f} times as fast).")
-    for name, result in results.items():
-        print(f"{name}: {', '.join(f'{key} {value}' for key, value in result['versions'].items())}; {result['device']}")
+    print_versions(results)
     compiled = results["unle"]["compiled"]
     print(f"functions compiled for the second observation: {compiled}")
     if options.json:
         options.json.write_text(json.dumps({"machine": machine(), "ratio": ratio, **results}, indent=2))
     return 1 if compiled else 0
-
-
-def machine() -> str:
-    """Return the processor's model, the cores at our disposal and how busy they are."""
-    model = platform.processor() or platform.machine()
-    if shutil.which("lscpu"):
-        text = subprocess.run(["lscpu"], capture_output=True, text=True, check=False).stdout
-        fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-        model = fields.get("Model name", model).strip()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    load = f", load {os.getloadavg()[0]:.1f} before the start" if hasattr(os, "getloadavg") else ""
-    return f"machine: {model}, {cores} cores{load}"
 
 
 if __name__ == "__main__":

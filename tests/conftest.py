@@ -5,6 +5,7 @@ import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # tolerances are for the CPU; set the variable to try others
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("UNLE_AHEAD", "0")  # two cores are busy with tests; most fits are never drawn from
 os.environ["UNLE_STATE"] = tempfile.mkdtemp(prefix="unle-state-")  # not the one of whoever runs the tests
 # Tests compile many small programs and run them briefly: compiling fast matters more than fast programs.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")

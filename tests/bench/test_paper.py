@@ -7,8 +7,10 @@ from typer.testing import CliRunner
 from unle.bench import task
 from unle.bench.found import Found
 from unle.bench.paper import BUDGETS, FIGURES, TASKS
+from unle.bench.paper_pyloric import pyloric
 from unle.cli import app
 from unle.plot import kernel_density
+from unle.store import RunDirectory
 from unle.store.results import OK, Cell, ResultsStore
 
 CONDITIONS = {"device": "cpu", "draws": 10, "classifier": "fast", "observations": "official"}
@@ -89,3 +91,30 @@ def test_kernel_density_keeps_mass_where_the_draws_are():
     assert (density.sum(axis=1) @ axis) == pytest.approx(1.0, abs=0.02)
     assert (density.sum(axis=0) @ axis) == pytest.approx(-2.0, abs=0.03)
     assert np.sqrt(density.sum(axis=1) @ (axis - 1.0) ** 2) == pytest.approx(0.5, rel=0.05)
+
+
+def test_the_pyloric_network_without_a_run_is_the_published_curves_and_a_command(tmp_path):
+    arguments = ["paper", "--out", str(tmp_path / "out"), "--only", "pyloric", "--pyloric", str(tmp_path / "none")]
+    outcome = CliRunner().invoke(app, arguments)  # and needs no results file
+    assert outcome.exit_code == 0, outcome.output
+    assert (tmp_path / "out" / "pyloric.png").exists()
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "unle run pyloric --method sunle --rounds 50000,10000" in page
+
+
+def test_rounds_of_a_run_are_drawn_beside_the_published_ones():
+    rng = np.random.default_rng(0)
+    rounds = [np.abs(rng.normal(1.0, 0.2, (50, 8))) for _ in range(3)]
+    rounds[1][:10] = np.nan
+    figure = pyloric(rounds, name="mine")
+    assert "80 % and" in figure.drawn[0].alt
+    assert "mine" in [text.get_text() for text in figure.drawn[0].figure.legends[0].get_texts()]
+    assert figure.command is not None  # there are no draws yet
+
+
+def test_a_run_of_another_model_is_refused(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", {"model": "two_moons"})
+    run.likelihood(0).with_suffix(".json").write_text("{}")
+    outcome = CliRunner().invoke(app, ["paper", "--only", "pyloric", "--pyloric", str(run.path)])
+    assert outcome.exit_code != 0
+    assert "two_moons" in outcome.output

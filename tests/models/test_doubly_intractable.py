@@ -21,6 +21,7 @@ from unle.models import (
     TiltedModel,
     TractableLikelihood,
     ValidityNet,
+    geometric_pool,
     mixture,
     with_validity,
 )
@@ -117,6 +118,29 @@ def test_a_mixture_averages_densities(likelihood):
         mixture([members[0], with_validity(members[0], validity(3))])
 
 
+def test_a_pool_averages_log_densities_and_not_its_members_normalisers(likelihood):
+    members = [conditional(seed) for seed in (1, 5, 6)]
+    pool, w, t = geometric_pool(members), likelihood.prepare(X), likelihood.standardise(THETA)
+    values = [float(member.log_unnormalised(THETA, w)) for member in members]
+    np.testing.assert_allclose(pool.log_unnormalised(THETA, w), np.mean(values), rtol=1e-5)
+    # Z belongs to the pool: tilt and reference are its density at v, in the coordinates of the first base.
+    v = pool.whiten(t, w)
+    np.testing.assert_allclose(pool.unwhiten(t, v), w, rtol=1e-4, atol=1e-5)
+    log_det = jnp.linalg.slogdet(jax.jacobian(lambda w: pool.whiten(t, w))(w))[1]
+    in_v = pool.log_reference(v) + pool.log_tilt(t, v) + log_det
+    np.testing.assert_allclose(np.mean(values), in_v, rtol=1e-4)
+    assert pool.x_space.dim_x == 2
+    assert geometric_pool(members[:1]) is members[0]
+    same = geometric_pool([members[0], members[0]])
+    np.testing.assert_allclose(same.log_tilt(t, v), members[0].log_tilt(t, v), rtol=1e-4, atol=1e-4)
+    weighted = geometric_pool(members, [3.0, 0.0, 1.0])
+    np.testing.assert_allclose(weighted.log_unnormalised(THETA, w), 0.75 * values[0] + 0.25 * values[2], rtol=1e-5)
+    with pytest.raises(InputError, match="at least one member"):
+        geometric_pool([])
+    with pytest.raises(InputError, match="not all zero"):
+        geometric_pool(members, [0.0, 0.0, 0.0])
+
+
 def test_validity_enters_both_kinds(likelihood):
     net, w = validity(3), likelihood.prepare(X)
     t = likelihood.standardise(THETA)
@@ -134,10 +158,13 @@ def test_validity_enters_both_kinds(likelihood):
     np.testing.assert_allclose(doubly.unwhiten(t, v), w, rtol=1e-4)
     b = normaliser(2)
     plain, inside = with_validity(Normalised(likelihood, b), net), Normalised(doubly, b)
-    np.testing.assert_allclose(plain.log_likelihood(THETA, w), inside.log_likelihood(THETA, w), rtol=1e-5)
+    assert eqx.tree_equal(plain, inside)  # so that exchange finds the unnormalised model
 
 
 def test_what_was_saved_comes_back(likelihood, tmp_path):
     saved = Normalised(with_validity(likelihood, validity(3)), normaliser(2))
     save_module(tmp_path / "likelihood", saved)
     assert eqx.tree_equal(load_module(tmp_path / "likelihood"), saved)
+    pooled = with_validity(Normalised(geometric_pool([likelihood, conditional(5)]), normaliser(2)), validity(3))
+    save_module(tmp_path / "pooled", pooled)
+    assert eqx.tree_equal(load_module(tmp_path / "pooled"), pooled)

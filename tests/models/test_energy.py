@@ -104,3 +104,20 @@ def test_a_network_has_the_layers_asked_for():
     net = jax.eval_shape(lambda: Mlp(jr.key(4), 2, 3, width=5, depth=2))
     assert [w.shape for w in net.weights] == [(2, 5), (5, 5), (5, 3)]
     assert [b.shape for b in net.biases] == [(5,), (5,), (3,)]
+
+
+def test_stacked_energies_are_those_of_an_ensemble():
+    sizes = {"members": 3, "width": 8, "depth": 2, "bound": 5.0}
+    one, other, blind = (
+        MlpEnergy.stacked(jr.key(seed), DIM, DATA, sees_theta=sees, **sizes)
+        for seed, sees in ((0, True), (1, True), (0, False))
+    )
+    apart = jax.eval_shape(lambda: MlpEnergy.initial(jr.key(0), DIM, DATA, width=8, depth=2, bound=5.0))
+    assert jax.tree.map(lambda leaf: leaf.shape[1:], one) == jax.tree.map(lambda leaf: leaf.shape, apart)
+    first = np.asarray(one.net.weights[0])
+    assert (first[0] != first[1]).all()  # members differ
+    assert (first != np.asarray(other.net.weights[0])).all()  # and so do keys
+    hidden = np.asarray(one.net.weights[1])
+    assert abs(hidden.std() * np.sqrt(8) - 1) < 0.3  # unit scale from layer to layer
+    assert (np.asarray(blind.net.weights[0])[:, :DIM] == 0).all()
+    assert (np.asarray(blind.net.weights[0])[:, DIM:] == first[:, DIM:]).all()

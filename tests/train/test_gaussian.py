@@ -136,9 +136,9 @@ def test_products_of_training_rows_are_those_of_all_rows_less_the_others():
 
 def test_a_fit_to_more_rows_takes_more_steps_and_waits_as_long_a_share_of_them():
     settings = GaussianTraining(iterations=100, chunk=10)
-    assert settings.for_rows(500) == settings
+    assert settings.for_rows(300) == settings
     longer = settings.for_rows(10_000)
-    assert (longer.iterations, longer.chunk) == (200, 20)
+    assert (longer.iterations, longer.chunk) == (400, 40)
 
 
 def test_a_fixed_base_is_the_same_for_every_member(splits):

@@ -4,10 +4,10 @@ One entry of `FIGURES` per figure: a function from the results to a `PaperFigure
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from unle.bench import paper_densities
+from unle.bench.figure import Drawn, PaperFigure
 from unle.bench.found import Found
 from unle.bench.published import number_of
 from unle.bench.tables import COUNTERPARTS
@@ -16,42 +16,6 @@ from unle.store.results import Cell
 
 TASKS = ("two_moons", "slcp", "lotka_volterra", "gaussian_linear_uniform")  # of the paper
 BUDGETS = (1000, 10_000, 100_000)
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """One picture: its figure, what is below it, and what it shows in a sentence."""
-
-    figure: Any
-    caption: str
-    alt: str
-
-
-@dataclass(frozen=True)
-class PaperFigure:
-    """A figure of the paper, or of its appendix.
-
-    Attributes:
-        name: for `--only` and file names.
-        title: its heading.
-        text: what to look for.
-        drawn: pictures, as far as rows exist.
-        missing: (task, method, budget) without rows.
-    """
-
-    name: str
-    title: str
-    text: str
-    drawn: list[Drawn] = field(default_factory=list)
-    missing: list[tuple[str, str, int]] = field(default_factory=list)
-
-    @property
-    def command(self) -> str | None:
-        """The command that makes what is missing, or None."""
-        if not self.missing:
-            return None
-        names = [",".join(dict.fromkeys(str(key[k]) for key in self.missing)) for k in range(3)]
-        return f"unle bench --tasks {names[0]} --methods {names[1]} --budgets {names[2]}"
 
 
 def _absent(found: Found, tasks: Iterable[str], methods: Iterable[str], budgets: Iterable[int]) -> list:

@@ -2,14 +2,19 @@
 
 A child process is started with that environment's Python and the script `sbi_peer.py`; it imports nothing of ours.
 They exchange arrays as .npy files in a temporary folder, and lines on its standard input and output: the child says
-"simulate" when it wants x for its theta (rounds of a sequential method), and "done" with its times when it has drawn.
+its "versions", "simulate" when it wants x for its theta (rounds of a sequential method), "round" when one has been
+fitted, and "done" with its times when it has drawn.
 """
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -29,10 +34,14 @@ class Peer(AbstractContestant):
     Args:
         method: "nle" or "npe".
         rounds: one is amortised; more simulate around each observation.
+        limit: seconds after which it is stopped; its observations have failed then.
+        on_round: called with the number of each round, from 1, and the seconds since the first one began.
     """
 
     method: str
     rounds: int = 1
+    limit: float | None = None
+    on_round: Callable[[int, float], None] | None = None
 
     @property
     def sequential(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -45,6 +54,7 @@ class Peer(AbstractContestant):
         if not python:
             raise InputError("expected the Python of an environment with sbi; try `unle bench --sbi-python PATH`.")
         outcome = Outcome()
+        outcome.notes["rounds"] = []
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             np.save(folder / "observations.npy", np.stack(list(observations.values())))
@@ -53,17 +63,24 @@ class Peer(AbstractContestant):
             script = resources.files("unle.bench").joinpath("sbi_peer.py")
             with resources.as_file(script) as path, open(folder / "errors.txt", "w+", encoding="utf-8") as errors:
                 child = subprocess.Popen(
-                    [python, str(path), str(folder)],
+                    [str(Path(shutil.which(python) or python).absolute()), str(path), str(folder)],
+                    cwd=folder,  # sbi writes logs where it runs
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     text=True,
                 )
+                late = threading.Event()
+                clock = threading.Timer(self.limit or threading.TIMEOUT_MAX, lambda: (late.set(), child.kill()))
+                clock.start()
                 try:
-                    _serve(child, task, folder, seed, outcome)
+                    self._serve(child, task, folder, seed, outcome)
                 finally:
+                    clock.cancel()
                     child.kill()
                     child.wait()
+                if late.is_set():
+                    return self._stopped(outcome, observations)
                 if not (folder / "draws.npy").exists():
                     errors.seek(0)
                     last = ([line for line in errors.read().splitlines() if line.strip()] or ["no message"])[-1]
@@ -72,24 +89,36 @@ class Peer(AbstractContestant):
         outcome.draws = dict(zip(observations, found, strict=True))
         return outcome
 
+    def _serve(self, child: subprocess.Popen, task, folder: Path, seed: int, outcome: Outcome) -> None:
+        """Simulate on demand until the child is done; its times count without ours."""
+        assert child.stdin is not None
+        assert child.stdout is not None
+        asked = 0
+        for line in child.stdout:
+            word, _, rest = line.strip().partition(" ")
+            if word == "simulate":
+                start = time.perf_counter()
+                theta = np.load(folder / "theta.npy", allow_pickle=False)
+                np.save(folder / "x.npy", task.simulate(theta, seed + SIMULATION_SEED + asked))
+                asked += 1
+                outcome.seconds["simulate"] = outcome.seconds.get("simulate", 0.0) + time.perf_counter() - start
+                with contextlib.suppress(BrokenPipeError):  # it was stopped meanwhile
+                    child.stdin.write("ready\n")
+                    child.stdin.flush()
+            elif word == "round":
+                number, seconds = rest.split()
+                outcome.notes["rounds"].append(float(seconds))
+                if self.on_round is not None:
+                    self.on_round(int(number), float(seconds))
+            elif word == "versions":
+                outcome.notes["versions"] = json.loads(rest)
+            elif word == "done":
+                outcome.seconds |= json.loads(rest)
+                return
 
-def _serve(child: subprocess.Popen, task, folder: Path, seed: int, outcome: Outcome) -> None:
-    """Simulate on demand until the child is done; its times count without ours."""
-    assert child.stdin is not None
-    assert child.stdout is not None
-    asked = 0
-    for line in child.stdout:
-        word, _, rest = line.strip().partition(" ")
-        if word == "simulate":
-            start = time.perf_counter()
-            theta = np.load(folder / "theta.npy", allow_pickle=False)
-            np.save(folder / "x.npy", task.simulate(theta, seed + SIMULATION_SEED + asked))
-            asked += 1
-            outcome.seconds["simulate"] = outcome.seconds.get("simulate", 0.0) + time.perf_counter() - start
-            child.stdin.write("ready\n")
-            child.stdin.flush()
-        elif word == "done":
-            record = json.loads(rest)
-            outcome.seconds |= record["seconds"]
-            outcome.notes["versions"] = record["versions"]
-            return
+    def _stopped(self, outcome: Outcome, observations) -> Outcome:
+        """Return how far it came."""
+        begun = min(len(outcome.notes["rounds"]) + 1, self.rounds)
+        reason = f"stopped after {self.limit:g} seconds, at round {begun} of {self.rounds}"
+        outcome.reasons = dict.fromkeys(observations, reason)
+        return outcome

@@ -6,8 +6,9 @@ from typing import Any
 
 from unle.bench import TASKS
 from unle.bench.commands_of import commands_of
+from unle.bench.figure import Drawn
 from unle.bench.found import Found
-from unle.bench.paper import Drawn, accuracy
+from unle.bench.paper import accuracy
 from unle.bench.published import SOURCES
 from unle.bench.results_csv import RowsAlone
 from unle.bench.tables import as_markdown, details, of_task, ordered, stages

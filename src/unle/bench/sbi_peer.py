@@ -15,13 +15,14 @@ def main(folder: Path) -> None:
     import torch
     from sbi.inference import NLE, NPE
 
+    say("versions " + json.dumps({"sbi": sbi.__version__, "torch": torch.__version__}))
     wanted = json.loads((folder / "wanted.json").read_text())
     torch.manual_seed(wanted["seed"])
     prior = prior_of(wanted["prior"], torch)
     observations = torch.as_tensor(np.load(folder / "observations.npy"), dtype=torch.float32)
     seconds = {"train": 0.0, "infer": 0.0}
     inference = {"nle": NLE, "npe": NPE}[wanted["method"]](prior, show_progress_bars=False)
-    proposal, posterior = prior, None
+    proposal, posterior, began = prior, None, time.perf_counter()
     for number in range(wanted["rounds"]):
         size = wanted["budget"] // wanted["rounds"] + (number < wanted["budget"] % wanted["rounds"])
         start = time.perf_counter()
@@ -37,11 +38,12 @@ def main(folder: Path) -> None:
         inference.append_simulations(theta[finite], x[finite], **later).train()
         posterior = inference.build_posterior()
         seconds["train"] += time.perf_counter() - start
+        say(f"round {number + 1} {time.perf_counter() - began}")
     start = time.perf_counter()
     draws = [posterior.sample((wanted["draws"],), x=x_o, show_progress_bars=False).numpy() for x_o in observations]
     seconds["infer"] = time.perf_counter() - start
     np.save(folder / "draws.npy", np.stack(draws))
-    say("done " + json.dumps({"seconds": seconds, "versions": {"sbi": sbi.__version__, "torch": torch.__version__}}))
+    say("done " + json.dumps(seconds))
 
 
 def simulated(theta, folder: Path, torch):

@@ -11,9 +11,10 @@ from unle.commands.console import plain_ending, say
 from unle.errors import InputError
 
 EXAMPLE = "Example:  unle paper --results runs/bench.sqlite --out paper --only c2st"
+PYLORIC = "pyloric"
 INTRODUCTION = (
-    "Drawn from the rows of one results file, nothing else. Where rows are missing, the page gives the command that "
-    "makes them; draw them by the same command again."
+    "Drawn from the rows of one results file and a run of the pyloric network, nothing else. Where something is "
+    "missing, the page gives the command that makes it; draw it by the same command again."
 )
 
 
@@ -21,6 +22,9 @@ def paper(
     results: Annotated[Path, typer.Option(help="Results file, made by `unle bench`; or a .csv of its rows.")] = DEFAULT,
     out: Annotated[Path, typer.Option(help="Folder for the page and the pictures.")] = Path("paper"),
     only: Annotated[list[str] | None, typer.Option(help="Name of a figure; repeatable.", show_default=False)] = None,
+    pyloric: Annotated[Path, typer.Option(help="Run directory for the figures of the pyloric network.")] = Path(
+        "runs/pyloric"
+    ),
 ) -> None:
     """Draw the paper's figures from a results file.
 
@@ -33,15 +37,21 @@ def paper(
         from unle.bench.tables import comparison
         from unle.report.gallery import write_gallery
 
-        wanted = list(only or FIGURES)
-        unknown = [name for name in wanted if name not in FIGURES]
+        known = [*FIGURES, PYLORIC]
+        wanted = list(only or known)
+        unknown = [name for name in wanted if name not in known]
         if unknown:
-            raise InputError(f"expected figures among {', '.join(FIGURES)}; got {', '.join(unknown)}.")
+            raise InputError(f"expected figures among {', '.join(known)}; got {', '.join(unknown)}.")
         out.mkdir(parents=True, exist_ok=True)
-        with opened(results) as stored:
-            found = Found(stored)
-            chapters = [_chapter(FIGURES[name](found), out) for name in wanted]
-            heads, rows = comparison(found.rows) if found.rows else ([], [])
+        chapters, heads, rows = [], [], []
+        of_results = [name for name in wanted if name != PYLORIC]
+        if of_results:
+            with opened(results) as stored:
+                found = Found(stored)
+                chapters = [_chapter(FIGURES[name](found), out) for name in of_results]
+                heads, rows = comparison(found.rows) if found.rows else ([], [])
+        if PYLORIC in wanted:
+            chapters.append(_chapter(_pyloric(pyloric), out))
         table = {"heads": heads, "rows": rows} if rows else None
         when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         page = write_gallery(
@@ -50,13 +60,31 @@ def paper(
             title="The paper's figures",
             introduction=INTRODUCTION,
             when=when,
-            source=str(results),
+            source=str(results) if of_results else str(pyloric),
             table=table,
         )
         for chapter in chapters:
             if chapter.command:
                 say(f"{chapter.name}: {len(chapter.pictures)} pictures; rows are missing: {chapter.command}")
         typer.echo(f"{page}  ({sum(len(chapter.pictures) for chapter in chapters)} pictures)")
+
+
+def _pyloric(path: Path) -> Any:
+    """Draw a run of the pyloric network, as far as it exists."""
+    from unle.bench.paper_pyloric import pyloric
+    from unle.commands.evidence import require_fit
+    from unle.commands.inference import load_posterior
+    from unle.posterior import Draws
+
+    if not (path / "run.json").exists():
+        return pyloric()
+    run = require_fit(path)
+    if run.settings.get("model") != PYLORIC:
+        raise InputError(f"expected a run of the task {PYLORIC} at {path}; got one of {run.settings.get('model')}.")
+    with run.simulations(read_only=True) as store:
+        rows = store.read()
+    rounds = [rows.x[rows.round == number] for number in sorted(set(rows.round.tolist()))]
+    return pyloric(rounds, load_posterior(run), Draws.load(run.draws) if run.draws.exists() else None, name=path.name)
 
 
 def _chapter(figure: Any, out: Path) -> Any:

@@ -9,7 +9,8 @@ then, and the posterior is doubly intractable:
 * `Divi` learns log Z(theta) around the posterior and divides by it: the posterior becomes an ordinary one, with a
   density up to one constant, and every member of the ensemble takes part;
 * `Online` learns it from the particles of training, and lets `Divi` finish the job from there;
-* `ByExchange` leaves Z(theta) alone: chains of the exchange algorithm, with one member, cancel it by auxiliary draws.
+* `ByExchange` pools the members into one conditional model, and leaves its Z(theta) to the exchange algorithm, whose
+  auxiliary draws cancel it.
 """
 
 import abc
@@ -30,6 +31,7 @@ from unle.models import (
     LogNormaliser,
     Normalised,
     TiltedModel,
+    geometric_pool,
     mixture,
 )
 from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Exchange, TemperedSmc
@@ -44,6 +46,7 @@ from unle.train import (
 )
 
 ONLINE_BATCH = 256
+TRAINED = 0.5  # share of the best member's held-out gain, below which a member has not learned what there is to learn
 CONDITIONAL = TiltedTraining(PairedChains(moves=3), learning_rate=0.01)
 
 
@@ -71,6 +74,7 @@ class Fitted(NamedTuple):
     Attributes:
         ensemble: with the constants of the distribution that the simulations' parameters came from.
         order: of the members, best held-out likelihood first.
+        gains: held-out likelihood of each above its base, in that order, in nats per row.
         theta: draws of the posterior as it is known so far, raw.
         particles: the members' particles at the end of training.
         t: standardised parameters of the simulations.
@@ -78,6 +82,7 @@ class Fitted(NamedTuple):
 
     ensemble: Ensemble
     order: list[int]
+    gains: list[float]
     theta: Float[np.ndarray, "n dim"]
     particles: Any
     t: Float[Array, "pair dim"]
@@ -157,19 +162,29 @@ class Online(AbstractNormalising):
 
 
 class ByExchange(AbstractNormalising):
-    """Sample the doubly intractable posterior of the best member by the exchange algorithm.
+    """Sample the doubly intractable posterior of all members together by the exchange algorithm.
+
+    The members become one conditional model, their geometric pool (`unle.models.geometric_pool`), without those whose
+    training failed: unlike a mixture, a pool is blunted by a member that knows nothing.  A rough log Z(theta)
+    is learned for the chains to propose by: what it gets wrong costs acceptance, and is not in the draws.  It is in the
+    density, `Posterior.log_prob`.
 
     Args:
         strategy: the sampler.
+        surrogate: how log Z(theta) is learned for proposals.
         energies: how energies are trained.
     """
 
     strategy: Exchange = Exchange()
+    surrogate: LogNormaliserTraining = LogNormaliserTraining(particles=128, temperatures=1, iterations=300)
     energies: TiltedTraining = CONDITIONAL
 
     def __call__(self, key, fitted):
-        """Leave Z(theta) to the sampler."""
-        return Resolved(fitted.members[0], self.strategy, float("nan"))
+        """Pool the members, and leave Z(theta) to the sampler."""
+        trained = [float(gain >= TRAINED * max(fitted.gains)) for gain in fitted.gains]
+        pool = geometric_pool(fitted.members, trained)
+        fit = fit_log_normaliser(key, pool, fitted.theta, settings=self.surrogate)
+        return Resolved(Normalised(pool, fit.log_normaliser), self.strategy, float("nan"))
 
 
 def _divided(key, members, theta, training: LogNormaliserTraining, starts: Sequence[LogNormaliser | None]) -> Resolved:

@@ -239,6 +239,11 @@ class Rounds:
             raise InputError("nothing has been fitted yet; try add(simulations) first.")
         return self._fitting
 
+    @property
+    def proposed(self) -> int:
+        """How many draws of the (tempered) posterior are made: one number for all rounds, for one compilation."""
+        return max([PROPOSED, *self.sizes[1:]])
+
     def _fit(self, key) -> Fitting:
         """Fit bases to the valid simulations of the region."""
         sims = self.simulations
@@ -295,12 +300,11 @@ class Rounds:
             target, strategy = Tempered(likelihood, jnp.asarray(beta, jnp.float32)), TemperedSmc()
         else:
             target, strategy = better, refined.strategy
-        n = max([PROPOSED, *self.sizes[1:]])  # one number for all rounds: one compilation
         seed = int(jr.randint(key, (), 0, 2**31 - 1))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnleWarning)  # x_o outside the simulations was said once
             posterior = Posterior(self.prior, self.focused(target), strategy)
-            return beta, np.asarray(posterior.sample(self.x_o, n, seed=seed), float)
+            return beta, np.asarray(posterior.sample(self.x_o, self.proposed, seed=seed), float)
 
     @staticmethod
     def _agreed(likelihood: Any) -> Any:

@@ -44,6 +44,8 @@ from unle.train import (
     warm_start,
 )
 
+WARM_SHARE = 0.25  # of the training schedule, for energies that come from the round before and only propose
+
 
 class SUNLE(AbstractSequential):
     """Infer the posterior of one observation in rounds of simulations.
@@ -97,7 +99,8 @@ class SUNLE(AbstractSequential):
         key_fit, key_gate, key_z = jr.split(key, 3)
         task = _Task.of(self.prior, state, padded=True)
         settings = self.training or self.normalising.energies
-        fit = task.fit(key_fit, settings, sees_theta=True, start=state.carried)
+        share = 1.0 if state.carried is None else WARM_SHARE
+        fit = task.fit(key_fit, settings, sees_theta=True, start=state.carried, share=share)
         state.carried = Carried.of(task.frame, fit.energies, fit.particles)
         choice = task.gate(key_gate, fit, settings)
         if choice.gain == 0:
@@ -160,12 +163,14 @@ class _Task(NamedTuple):
         *,
         sees_theta: bool,
         start: Carried | None,
+        share: float = 1.0,
         on_chunk: Callable | None = None,
     ) -> TiltedFit:
         """Train one energy per member."""
         warm = None if start is None else warm_start(start, self.frame, pairs=len(self.t))
         data = (self.joint, self.frame.bases, self.t, self.w, self.splits)
-        return fit_tilted(key, *data, settings=settings, sees_theta=sees_theta, start=warm, on_chunk=on_chunk)
+        how: dict[str, Any] = {"sees_theta": sees_theta, "start": warm, "share": share, "on_chunk": on_chunk}
+        return fit_tilted(key, *data, settings=settings, **how)
 
     def gate(self, key: PRNGKeyArray, fit: TiltedFit, settings: TiltedTraining) -> Choice:
         """Keep the energies only if they help."""
@@ -177,5 +182,9 @@ def _fitted(state: Rounds, fit: TiltedFit, choice: Choice) -> Fitted:
     data, gains = state.fitting, fit.gains
     order = [int(k) for k in np.argsort(-gains)]
     ensemble = Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z)
-    around = state.proposals if state.number else state.simulations.valid_theta
-    return Fitted(ensemble, order, around, fit.particles, data.t)
+    if state.number:
+        around = state.proposals
+    else:  # the simulations of the first round, repeated: as many as there will be proposals
+        theta = state.simulations.valid_theta
+        around = np.resize(theta, (state.proposed, theta.shape[1]))
+    return Fitted(ensemble, order, [float(gains[k]) for k in order], around, fit.particles, data.t)

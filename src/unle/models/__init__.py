@@ -12,6 +12,7 @@ from unle.models.log_normaliser import LogNormaliser, Normalised
 from unle.models.mixture import Mixture, mixture
 from unle.models.mlp import Mlp
 from unle.models.polynomial import Bend
+from unle.models.pool import GeometricPool, geometric_pool
 from unle.models.referenced import ReferencedLikelihood
 from unle.models.tilted import TiltedModel
 from unle.models.validity import AbstractValidity, AlwaysValid, GivenValid, ValidityNet, with_validity
@@ -33,6 +34,7 @@ __all__ = [
     "FixedMeasure",
     "Flex",
     "Flow",
+    "GeometricPool",
     "GivenValid",
     "LogNormaliser",
     "Maf",
@@ -50,6 +52,7 @@ __all__ = [
     "TiltedModel",
     "TractableLikelihood",
     "ValidityNet",
+    "geometric_pool",
     "mixture",
     "with_validity",
 ]

@@ -4,6 +4,7 @@ import abc
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.models.mlp import Mlp
@@ -52,6 +53,27 @@ class MlpEnergy(AbstractEnergy):
             (jnp.arange(dim_theta + dim_data)[:, None] < dim_theta) & ~jnp.asarray(sees_theta), 0.0, first
         )
         return cls(eqx.tree_at(lambda n: n.weights[0], net, blind), bound)
+
+    @classmethod
+    def stacked(
+        cls,
+        key: PRNGKeyArray,
+        dim_theta: int,
+        dim_data: int,
+        *,
+        members: int,
+        width: int,
+        depth: int,
+        bound: float | None,
+        sees_theta: bool,
+    ) -> "MlpEnergy":
+        """Return new energies of an ensemble, stacked along a leading axis; see `Mlp.stacked`."""
+        nets = Mlp.stacked(key, members, dim_theta + dim_data, 1, width=width, depth=depth, output_scale=0.1)
+        if not sees_theta:
+            first = np.array(nets.weights[0])
+            first[:, :dim_theta] = 0.0
+            nets = eqx.tree_at(lambda n: n.weights[0], nets, jnp.asarray(first))
+        return eqx.filter_vmap(lambda net: cls(net, bound))(nets)
 
     def __call__(self, t, r):
         """Return E(t, r)."""

@@ -7,6 +7,7 @@ normalisers in absolute units are, and then the mixture weighs each member by ho
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -15,7 +16,9 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from unle.errors import InputError
-from unle.models.likelihood import TractableLikelihood
+from unle.models.likelihood import AbstractLikelihood, TractableLikelihood
+
+Likelihood = TypeVar("Likelihood", bound=AbstractLikelihood)
 
 
 class Mixture(TractableLikelihood):
@@ -39,8 +42,7 @@ class Mixture(TractableLikelihood):
 
     def member(self, k: int) -> TractableLikelihood:
         """Return member k."""
-        arrays, static = eqx.partition(self.members, eqx.is_array)
-        return eqx.combine(jax.tree.map(lambda leaf: leaf[k], arrays), static)
+        return unstacked(self.members, k)
 
     def prepare(self, x):
         """Return w, the same for all members."""
@@ -61,12 +63,21 @@ def mixture(members: Sequence[TractableLikelihood]) -> TractableLikelihood:
     Args:
         members: of one class, with arrays of the same shapes.
     """
+    return members[0] if len(members) == 1 else Mixture(stacked(members))
+
+
+def stacked(members: Sequence[Likelihood]) -> Likelihood:
+    """Return likelihoods of one class as one, every array stacked along a leading axis."""
     if not members:
-        raise InputError("expected at least one member of the mixture; got none.")
-    if len(members) == 1:
-        return members[0]
+        raise InputError("expected at least one member; got none.")
     first, *others = [eqx.partition(member, eqx.is_array) for member in members]
     if any(not eqx.tree_equal(first[1], static) for _, static in others):
         raise InputError("expected members of one class with the same settings; try one mixture for each kind.")
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), first[0], *(arrays for arrays, _ in others))
-    return Mixture(eqx.combine(stacked, first[1]))
+    arrays = jax.tree.map(lambda *leaves: jnp.stack(leaves), first[0], *(arrays for arrays, _ in others))
+    return eqx.combine(arrays, first[1])
+
+
+def unstacked(members: Likelihood, k: int) -> Likelihood:
+    """Return member k of what `stacked` made."""
+    arrays, static = eqx.partition(members, eqx.is_array)
+    return eqx.combine(jax.tree.map(lambda leaf: leaf[k], arrays), static)

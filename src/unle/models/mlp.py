@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 
@@ -41,6 +42,31 @@ class Mlp(eqx.Module):
         layers = zip(keys, sizes[:-1], sizes[1:], scales, strict=True)
         self.weights = tuple(scale * normals(k, a, b) / jnp.sqrt(a) for k, a, b, scale in layers)
         self.biases = tuple(jnp.zeros(size) for size in sizes[1:])
+
+    @classmethod
+    def stacked(
+        cls, key: PRNGKeyArray, members: int, inputs: int, outputs: int, *, width: int, depth: int, output_scale: float
+    ) -> "Mlp":
+        """Return new networks of an ensemble, stacked along a leading axis; drawn on the host, with nothing to compile.
+
+        Args:
+            key: random key of all of them.
+            members: how many.
+            inputs: as for one network, and so are all the others.
+            outputs: likewise.
+            width: likewise.
+            depth: likewise.
+            output_scale: likewise.
+        """
+        rng = np.random.default_rng(np.asarray(jr.key_data(key)).tolist())
+        one = jax.eval_shape(lambda: cls(key, inputs, outputs, width=width, depth=depth))
+        scales = [1.0] * depth + [output_scale]
+        weights = tuple(
+            jnp.asarray(scale * rng.normal(size=(members, *w.shape)) / np.sqrt(w.shape[0]), w.dtype)
+            for w, scale in zip(one.weights, scales, strict=True)
+        )
+        biases = tuple(jnp.asarray(np.zeros((members, *b.shape)), b.dtype) for b in one.biases)
+        return eqx.tree_at(lambda net: (net.weights, net.biases), one, (weights, biases))
 
     def __call__(self, v: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
         """Return the output for one input vector."""

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from unle.models.conditional import DoublyIntractableLikelihood
 from unle.models.likelihood import TractableLikelihood
+from unle.models.log_normaliser import Normalised
 from unle.models.mlp import Mlp
 from unle.space import ThetaSpace
 
@@ -149,4 +150,6 @@ def with_validity(
         return likelihood
     if isinstance(likelihood, DoublyIntractableLikelihood):
         return DoublyIntractableGivenValid(likelihood, validity)
+    if isinstance(likelihood, Normalised):  # the factor goes inside: exchange still finds the unnormalised model
+        return Normalised(DoublyIntractableGivenValid(likelihood.likelihood, validity), likelihood.log_normaliser)
     return GivenValid(likelihood, validity)

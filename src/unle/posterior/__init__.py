@@ -1,5 +1,6 @@
 """Posteriors: prior, likelihood and observation in, draws out."""
 
+from unle.posterior.ahead import sampler_compiled
 from unle.posterior.doubly_intractable import AbstractDoublyIntractableStrategy, Exchange
 from unle.posterior.draws import Draws
 from unle.posterior.posterior import Posterior
@@ -13,4 +14,5 @@ __all__ = [
     "Exchange",
     "Posterior",
     "TemperedSmc",
+    "sampler_compiled",
 ]

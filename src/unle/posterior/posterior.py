@@ -29,6 +29,7 @@ from unle.samplers import Family
 from unle.space import Prior
 from unle.store.modules import load_module, save_module
 
+DRAWS = 10_000  # if nobody says how many
 SIDE_BY_SIDE = 32  # observations sampled at once on an accelerator
 MAP_DRAWS = 1000  # among which the search for the mode looks for places to begin
 MAP_STARTS = 8  # of them
@@ -53,7 +54,7 @@ class Posterior(eqx.Module):
         if self.strategy is not None:
             _check_kinds(self.likelihood, self.strategy)
 
-    def sample(self, x_o: Any, n: int = 10_000, *, seed: int = 0, strategy: Strategy | None = None) -> Draws:
+    def sample(self, x_o: Any, n: int = DRAWS, *, seed: int = 0, strategy: Strategy | None = None) -> Draws:
         """Draw from the posterior given one observation.
 
         Args:
@@ -70,7 +71,7 @@ class Posterior(eqx.Module):
     def sample_many(
         self,
         observations: Sequence[Any],
-        n: int = 10_000,
+        n: int = DRAWS,
         *,
         seed: int = 0,
         strategy: Strategy | None = None,
@@ -90,7 +91,7 @@ class Posterior(eqx.Module):
         rows = [self._checked(x_o) for x_o in observations]
         if len({len(row) for row in rows}) > 1:
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
-        keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(jnp.arange(len(rows)))
+        keys = _keys(seed, len(rows))
         result = _sample(self.prior, self.likelihood, strategy, keys, jnp.asarray(np.stack(rows), jnp.float32), n)
         draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, _unstack(result), strict=True)]
         if not all(_is_sampled(one) for one in draws):
@@ -258,6 +259,19 @@ def _sample(
     # A CPU gains nothing from running observations side by side, and would wait for the slowest.
     side_by_side = 1 if jax.default_backend() == "cpu" else SIDE_BY_SIDE
     return jax.lax.map(lambda pair: one(*pair), (keys, rows), batch_size=min(side_by_side, rows.shape[0]))
+
+
+def compile_sampler(posterior: Posterior) -> None:
+    """Compile what `sample` runs for one observation of one row and the default number of draws."""
+    x_space = getattr(posterior.likelihood, "x_space", None)
+    if x_space is None or posterior.strategy is None:
+        return
+    keys, rows = _keys(0, 1), jnp.zeros((1, 1, x_space.dim_x))
+    _sample.lower(posterior.prior, posterior.likelihood, posterior.strategy, keys, rows, DRAWS).compile()
+
+
+def _keys(seed: int, n: int) -> Key[Array, " n"]:
+    return jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(jnp.arange(n))
 
 
 @eqx.filter_jit

@@ -22,11 +22,12 @@ from unle.models import ConditionalGaussian, Flex, Mlp
 from unle.models.polynomial import monomial_count
 from unle.progress import progress
 from unle.train.base_training import AbstractBaseTraining
-from unle.train.regression import fit_means, highest_degree
+from unle.train.regression import Means, fit_means, highest_degree
 from unle.train.splits import Splits, batch_size, pad, step_count
 from unle.train.stream import Stream, put
 
 CLIP = 5.0  # global norm of a gradient
+WORTHWHILE = 0.005  # nats; a fit that improves by less for long is over
 
 
 class GaussianTraining(AbstractBaseTraining):
@@ -35,21 +36,21 @@ class GaussianTraining(AbstractBaseTraining):
     Args:
         width: units per hidden layer.
         depth: hidden layers.
-        iterations: optimiser steps; up to twice as many where there are more than ten rows for each.
+        iterations: optimiser steps; up to four times as many where there are more than four rows for each.
         batch: rows per step, at least: one in forty where that is more (fewer if there are fewer).
         learning_rate: peak of the cosine schedule.
         weight_decay: decoupled weight decay.
         average: decay of the running mean of the weights that is validated and returned.
         chunk: steps between validations.
-        patience: chunks in which no member improves, after which the fit stops.
+        patience: chunks without an improvement worth the time, after which the fit stops.
     """
 
     width: int = eqx.field(static=True, default=64)
-    depth: int = eqx.field(static=True, default=3)
-    iterations: int = eqx.field(static=True, default=2500)
+    depth: int = eqx.field(static=True, default=5)
+    iterations: int = eqx.field(static=True, default=1500)
     batch: int = eqx.field(static=True, default=256)
     learning_rate: float = eqx.field(static=True, default=0.03)
-    weight_decay: float = eqx.field(static=True, default=0.01)
+    weight_decay: float = eqx.field(static=True, default=0.05)
     average: float = eqx.field(static=True, default=0.98)
     chunk: int = eqx.field(static=True, default=50)
     patience: int = eqx.field(static=True, default=10)
@@ -92,14 +93,12 @@ def fit_gaussians(
     Returns:
         The members, stacked along a leading axis, and the held-out log-likelihood per row of each.
     """
-    members = splits.train.shape[0]
-    linear, closed = fit_means(np.asarray(t), np.asarray(w), splits, one_shape=capacity is not None)
-    held = splits.held_out.shape[1]
+    members, held = splits.train.shape[0], splits.held_out.shape[1]
+    means = fit_means(np.asarray(t), np.asarray(w), splits, one_shape=capacity is not None)
     t, w, splits = pad(t, w, splits, capacity)
     settings = settings.for_rows(splits.train.shape[1])
     key_init, key_train = jr.split(key)
-    parts = tuple(jnp.asarray(part, t.dtype) for part in linear)
-    bases, state = _start(jr.split(key_init, members), parts, t, w, splits, settings)
+    bases, state = _start(key_init, means, t, w, splits, settings)
     keys = jr.split(key_train, members)
     best, since = -np.inf, 0
     with progress("Fitting the Gaussian base", total=settings.iterations) as bar:
@@ -110,27 +109,15 @@ def fit_gaussians(
             state = _chunk(state, bases, t, w, splits, keys, jnp.asarray(first), settings)
             score = float(jnp.mean(state.best_score))
             bar.advance(settings.chunk, note=f"held-out log-likelihood {score:.2f}")
-            best, since = (score, 0) if score > best else (best, since + 1)
+            best, since = (score, 0) if score > best + WORTHWHILE else (best, since + 1)
             if since >= settings.patience:
                 break
-    fitted = eqx.tree_at(lambda b: b.correction.net, bases, state.best)
-    alone = eqx.tree_at(lambda b: b.correction, bases, closed)
-    return _simplest_as_good(alone, fitted, t, w, splits, held)
-
-
-def _simplest_as_good(
-    alone: ConditionalGaussian, fitted: ConditionalGaussian, t, w, splits: Splits, held: int
-) -> tuple[ConditionalGaussian, Float[Array, " member"]]:
-    """Return the closed form unless the networks are better by more than one standard error on the held-out rows."""
-    scores = [np.asarray(_row_scores(bases, t, w, splits))[:, :held] for bases in (alone, fitted)]
-    difference = np.ravel(scores[1] - scores[0])
-    better = np.mean(difference) > np.std(difference) / np.sqrt(len(difference))
-    return (fitted, jnp.asarray(scores[1].mean(1))) if better else (alone, jnp.asarray(scores[0].mean(1)))
-
-
-@eqx.filter_jit
-def _row_scores(bases: ConditionalGaussian, t, w, splits: Splits) -> Float[Array, "member held_out"]:
-    return eqx.filter_vmap(lambda base, rows: jax.vmap(base.log_density)(t[rows], w[rows]))(bases, splits.held_out)
+    rows = np.asarray(state.best_rows)[:, :held]
+    difference = np.ravel(rows - means.scores)
+    if np.mean(difference) > np.std(difference) / np.sqrt(len(difference)):
+        return eqx.tree_at(lambda b: b.correction.net, bases, state.best), jnp.asarray(rows.mean(1))
+    alone = eqx.tree_at(lambda b: b.correction, bases, means.correction)
+    return alone, jnp.asarray(means.scores.mean(1), t.dtype)
 
 
 class _Fit(NamedTuple):
@@ -139,6 +126,7 @@ class _Fit(NamedTuple):
     average: Mlp
     best: Mlp
     best_score: Float[Array, " member"]
+    best_rows: Float[Array, "member held_out"]
 
 
 def _optimiser(settings: GaussianTraining) -> optax.GradientTransformation:
@@ -146,25 +134,31 @@ def _optimiser(settings: GaussianTraining) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(CLIP), optax.adamw(schedule, weight_decay=settings.weight_decay))
 
 
-def _score(net: Mlp, base: ConditionalGaussian, t, w) -> Float[Array, ""]:
+def _scores(net: Mlp, base: ConditionalGaussian, t, w) -> Float[Array, " row"]:
     model = eqx.tree_at(lambda b: b.correction.net, base, net)
-    return jnp.mean(jax.vmap(model.log_density)(t, w))
+    return jax.vmap(model.log_density)(t, w)
 
 
-@eqx.filter_jit
-def _start(keys, linear, t, w, splits: Splits, settings: GaussianTraining):
-    """Return the linear fit with networks that are nearly zero, and its score: the networks have to beat it."""
+def _start(
+    key: PRNGKeyArray, means: Means, t, w, splits: Splits, settings: GaussianTraining
+) -> tuple[ConditionalGaussian, _Fit]:
+    """Return the linear fit with networks that are nearly zero, and its scores: the networks have to beat them.
 
-    def one(key, linear, held_out):
-        outputs = Flex.outputs(w.shape[1])
-        net = Mlp(key, t.shape[1], outputs, width=settings.width, depth=settings.depth, output_scale=0.01)
-        intercept, slope, whitener = linear
-        base = ConditionalGaussian(intercept, slope, whitener, Flex(net))
-        zero = jax.tree.map(jnp.zeros_like, net)
-        score = _score(zero, base, t[held_out], w[held_out])
-        return base, _Fit(net, _optimiser(settings).init(eqx.filter(net, eqx.is_array)), net, zero, score)
+    Everything is made on the host: there is nothing to compile.
+    """
+    members, held = splits.held_out.shape
+    sizes = {"width": settings.width, "depth": settings.depth, "output_scale": 0.01}
+    nets = Mlp.stacked(key, members, t.shape[1], Flex.outputs(w.shape[1]), **sizes)
+    linear = (jnp.asarray(part, t.dtype) for part in means.linear)
+    bases = eqx.filter_vmap(lambda net, b, a, p: ConditionalGaussian(b, a, p, Flex(net)))(nets, *linear)
+    rows = jnp.asarray(np.stack([np.resize(row, held) for row in means.linear_scores]), t.dtype)
+    optimiser = _zeros(jax.eval_shape(eqx.filter_vmap(_optimiser(settings).init), nets))  # Adam starts from zeros
+    score = jnp.asarray(means.linear_scores.mean(axis=1), t.dtype)
+    return bases, _Fit(nets, optimiser, nets, _zeros(nets), score, rows)
 
-    return eqx.filter_vmap(one)(keys, linear, splits.held_out)
+
+def _zeros(tree):
+    return jax.tree.map(lambda leaf: jnp.asarray(np.zeros(leaf.shape, leaf.dtype)), tree)
 
 
 @eqx.filter_jit
@@ -176,7 +170,7 @@ def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: Gaus
         def step(carry, i):
             net, opt, average = carry
             rows = train[jr.randint(jr.fold_in(key, i), (batch,), 0, train.shape[0])]
-            gradient = jax.grad(lambda net: -_score(net, base, t[rows], w[rows]))(net)
+            gradient = jax.grad(lambda net: -jnp.mean(_scores(net, base, t[rows], w[rows])))(net)
             updates, opt = optimiser.update(gradient, opt, net)
             net = eqx.apply_updates(net, updates)
             average = jax.tree.map(lambda a, b: settings.average * a + (1 - settings.average) * b, average, net)
@@ -184,9 +178,9 @@ def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: Gaus
 
         carry = (state.net, state.optimiser, state.average)
         (net, opt, average), _ = jax.lax.scan(step, carry, first + jnp.arange(settings.chunk))
-        score = _score(average, base, t[held_out], w[held_out])
-        better = score > state.best_score  # False for NaN
-        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), average, state.best)
-        return _Fit(net, opt, average, best, jnp.where(better, score, state.best_score))
+        scores = _scores(average, base, t[held_out], w[held_out])
+        better = jnp.mean(scores) > state.best_score  # False for NaN
+        new, old = (average, jnp.mean(scores), scores), (state.best, state.best_score, state.best_rows)
+        return _Fit(net, opt, average, *jax.tree.map(lambda new, old: jnp.where(better, new, old), new, old))
 
     return eqx.filter_vmap(one_member)(state, bases, splits.train, splits.held_out, keys)

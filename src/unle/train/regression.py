@@ -29,7 +29,23 @@ class Mean(NamedTuple):
     whitener: Float[np.ndarray, "member data data"]
 
 
-def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool = False) -> tuple[Mean, Straight | Bend]:
+class Means(NamedTuple):
+    """Closed forms of every member, stacked along the leading axis.
+
+    Attributes:
+        linear: the linear fits.
+        correction: the polynomials that correct them.
+        linear_scores: log-likelihood of each held-out row by the linear fits alone.
+        scores: by both.
+    """
+
+    linear: Mean
+    correction: Straight | Bend
+    linear_scores: Float[np.ndarray, "member held_out"]
+    scores: Float[np.ndarray, "member held_out"]
+
+
+def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool = False) -> Means:
     """Fit linear means, and the polynomials that correct them.
 
     Args:
@@ -38,9 +54,6 @@ def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool =
         splits: training and held-out rows of every member.
         one_shape: whether polynomials are filled up with zeros to the highest degree, so that fits to growing data
             compile once.
-
-    Returns:
-        The linear fits and the polynomials, both stacked.
     """
     t, w = np.asarray(t, float), np.asarray(w, float)
     linear = Mean(
@@ -52,13 +65,15 @@ def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool =
         for b, a, p, train, held_out in zip(*linear, np.asarray(splits.train), np.asarray(splits.held_out), strict=True)
     ]
     chosen = _simplest_as_good([np.concatenate([rungs[i].scores for rungs in bends]) for i in range(len(bends[0]))])
+    volumes = np.log(np.diagonal(linear.whitener, axis1=1, axis2=2)).sum(axis=1)[:, None]  # log det P
+    scores = [np.stack([rungs[i].scores for rungs in bends]) + volumes for i in (0, chosen)]
     degree = highest_degree(t.shape[1]) if one_shape else chosen + 1
     if degree == 1:
-        return linear, Straight()
+        return Means(linear, Straight(), *scores)
     members = [
         _bend(t[rows], rungs[chosen], degree) for rows, rungs in zip(np.asarray(splits.train), bends, strict=True)
     ]
-    return linear, jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+    return Means(linear, jax.tree.map(lambda *leaves: jnp.stack(leaves), *members), *scores)
 
 
 def _bend(t: np.ndarray, rung: "_Rung", degree: int) -> Bend:

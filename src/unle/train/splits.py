@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 ROWS_PER_BATCH_ROW = 40
 LARGEST_BATCH = 4096
-ROWS_PER_STEP = 10  # of all rows: a fit to more takes more steps,
-MOST_STEPS = 2  # up to so many times the number asked for
+ROWS_PER_STEP = 4  # of all rows: a fit to more takes more steps,
+MOST_STEPS = 4  # up to so many times the number asked for
 MOST_HELD_OUT = 2000  # rows per member: a mean over as many is precise, and validation stays cheap
 
 
@@ -37,8 +37,8 @@ def step_count(fewest: int, rows: int) -> int:
 
     Example:
         >>> from unle.train.splits import step_count
-        >>> [step_count(2500, rows) for rows in (1_000, 40_000, 1_000_000)]
-        [2500, 4000, 5000]
+        >>> [step_count(1500, rows) for rows in (1_000, 10_000, 1_000_000)]
+        [1500, 2500, 6000]
     """
     return max(fewest, min(rows // ROWS_PER_STEP, MOST_STEPS * fewest))
 

@@ -36,6 +36,7 @@ FINAL_RATE = 0.02  # the cosine ends at this share of the peak
 CLIP = 5.0  # of every entry of the gradient
 LOWEST_ACCEPTANCE = 0.02  # below, particles no longer follow the model
 LARGEST_GAP = 100.0  # nats between data and particle energies: the particles have left the data
+WORTHWHILE = 0.005  # nats; training that improves by less for long is over
 COLLAPSE = 10.0  # nats of held-out likelihood lost against the best chunk
 MOST_AT_ONCE = 2**17  # rows whose features are computed at a time; a base may need k^2 numbers for each
 BLOCK = 2**12  # rows of a block, beyond that or in a stream
@@ -70,6 +71,20 @@ class TiltedTraining(eqx.Module):
     average: float = eqx.field(static=True, default=0.98)
     chunk: int = eqx.field(static=True, default=50)
     patience: int = eqx.field(static=True, default=10)
+
+    def untrained(
+        self,
+        dim_theta: int,
+        dim_data: int,
+        *,
+        members: int,
+        key: PRNGKeyArray | None = None,
+        sees_theta: bool = True,
+    ) -> MlpEnergy:
+        """Return nearly constant energies, stacked along a leading axis; of a fixed key if none is given."""
+        sizes = {"members": members, "width": self.width, "depth": self.depth, "bound": self.bound}
+        key = jr.key(0) if key is None else key
+        return MlpEnergy.stacked(key, dim_theta, dim_data, sees_theta=sees_theta, **sizes)
 
 
 class ChunkMetrics(NamedTuple):
@@ -136,6 +151,7 @@ def fit_tilted(
     settings: TiltedTraining,
     sees_theta: bool,
     start: WarmStart | None = None,
+    share: float = 1.0,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
     stream: Stream | None = None,
 ) -> TiltedFit:
@@ -151,6 +167,7 @@ def fit_tilted(
         settings: of the training.
         sees_theta: False holds the energy's weights on theta at zero: one residual shape for all theta.
         start: energies, and particles if each pair has its own, to begin with; None for nearly constant energies.
+        share: of the schedule that is run, its end: good energies to begin with need no more than small steps.
         on_chunk: called with the record of every chunk, as it ends.
         stream: where other training rows come from, if t and w are a window on more data than fit in memory.
 
@@ -160,14 +177,20 @@ def fit_tilted(
     members = splits.train.shape[0]
     key_init, key_train, key_z = jr.split(key, 3)
     visible = jnp.asarray(sees_theta)
-    state = _start(jr.split(key_init, members), joint, bases, t, visible, settings, start)
+    n_chunks = -(-round(share * settings.iterations) // settings.chunk)
+    skipped = jnp.asarray(max(0, settings.iterations - n_chunks * settings.chunk), jnp.int32)
+    key_net, key_particles = jr.split(key_init)
+    known = None if start is None else start.particles
+    sizes = {"members": members, "key": key_net, "sees_theta": sees_theta}
+    energies = settings.untrained(t.shape[1], w.shape[1], **sizes) if start is None else start.energies
+    state = _start(jr.split(key_particles, members), energies, joint, bases, t, skipped, settings, known)
     r = _features(bases, t, w, block=None if stream is None and len(t) <= MOST_AT_ONCE else BLOCK)
-    best, best_gain, best_chunk, best_validation = state, 0.0, -1, None
+    best, best_gain, best_validation = state, 0.0, None
+    mark, best_chunk = 0.0, -1
     highest = np.zeros(members)
     outcome, history, recoveries = Outcome.BUDGET_SPENT, [], 0
     # The simpler energy has less to learn: it is there to be compared with, at less cost.
     patience = settings.patience if sees_theta else settings.patience // 3
-    n_chunks = -(-settings.iterations // settings.chunk)
     keys_train, keys_z = jr.split(key_train, members), jr.split(key_z, members)
     title = "Training the energy" if sees_theta else "Training a theta-free energy"
     with progress(title, total=n_chunks * settings.chunk) as bar:
@@ -190,9 +213,11 @@ def fit_tilted(
             if on_chunk is not None:
                 on_chunk(history[-1])
             bar.advance(settings.chunk, note=f"held-out gain {gain:+.2f} nats")
+            if gain > mark + WORTHWHILE:
+                mark, best_chunk = gain, chunk
             if gain > best_gain and healthy.all():
-                best, best_gain, best_chunk, best_validation = state, gain, chunk, scores
-            elif chunk - best_chunk > patience:
+                best, best_gain, best_validation = state, gain, scores
+            if chunk - best_chunk > patience:
                 outcome = Outcome.CONVERGED
                 break
     outcome = Outcome.RECOVERED if recoveries else outcome
@@ -224,38 +249,34 @@ def _optimiser(settings: TiltedTraining) -> optax.GradientTransformation:
     return optax.chain(optax.clip(CLIP), decay)
 
 
+def _begin_at(step: Int[Array, ""], state: optax.OptState) -> optax.OptState:
+    """Return the state of an optimiser whose learning rate is that of a later step; its moments know nothing yet."""
+
+    def is_schedule(path, value):
+        return getattr(path[-1], "tuple_name", None) == "ScaleByScheduleState"
+
+    return optax.tree_utils.tree_set(state, is_schedule, count=step)
+
+
 @eqx.filter_jit
 def _start(
     keys: Key[Array, " member"],
+    energies: MlpEnergy,
     joint: JointSpace,
     bases: AbstractBase,
     t: Float[Array, "n dim"],
-    visible: Bool[Array, ""],
+    skipped: Int[Array, ""],
     settings: TiltedTraining,
-    start: WarmStart | None,
+    known: Any,
 ) -> _Member:
-    def one(key, base, start: WarmStart | None):
-        key_net, key_particles = jr.split(key)
-        dim_theta, dim_data = (
-            joint.centre.shape[0],
-            jax.eval_shape(lambda: base.draws_whitened(key, 1)).shape[1],
-        )
-        energy = MlpEnergy.initial(
-            key_net,
-            dim_theta,
-            dim_data,
-            width=settings.width,
-            depth=settings.depth,
-            bound=settings.bound,
-            sees_theta=visible,
-        )
-        particles = settings.particles.init(key_particles, joint, base, t)
-        if start is not None:
-            energy, particles = start.energies, settings.particles.started(particles, start.particles)
-        opt = _optimiser(settings).init(eqx.filter(energy, eqx.is_array))
+    def one(key, energy, base, known):
+        particles = settings.particles.init(key, joint, base, t)
+        if known is not None:
+            particles = settings.particles.started(particles, known)
+        opt = _begin_at(skipped, _optimiser(settings).init(eqx.filter(energy, eqx.is_array)))
         return _Member(energy, opt, energy, particles, jnp.ones(()))
 
-    return eqx.filter_vmap(one)(keys, bases, start)
+    return eqx.filter_vmap(one)(keys, energies, bases, known)
 
 
 @eqx.filter_jit

@@ -1,0 +1,70 @@
+"""A sequential run compiles its training once or twice, however many rounds it has.
+
+Each new signature of a jitted function is traced and compiled, so traces are counted.  Bases are of one of two kinds
+in each round, a polynomial or a network: a training that is given both compiles twice.  `test_sunle.py` has a quick
+version on a run that it makes anyway.
+"""
+
+import equinox as eqx
+import pytest
+
+from unle.methods import SUNLE, Divi, sunle
+from unle.posterior import TemperedSmc
+from unle.samplers import Sweep
+from unle.simulate import batched
+from unle.space import Prior
+from unle.train import GaussianTraining, LogNormaliserTraining, PairedChains, TiltedTraining, gaussian, tilted
+
+PRIOR = Prior.normal([0.0], [1.0], names=["a"])
+
+
+@batched
+def two_peaks(theta, rng):
+    return theta + rng.choice([-2.0, 2.0], theta.shape) + 0.3 * rng.normal(size=theta.shape)
+
+
+def method(**parts):
+    return SUNLE(
+        PRIOR,
+        two_peaks,
+        base=GaussianTraining(width=4, depth=1, iterations=20, batch=32, chunk=20),
+        training=TiltedTraining(PairedChains(moves=1, importance=16), width=8, depth=1, iterations=20, chunk=20),
+        normalising=Divi(
+            LogNormaliserTraining(particles=16, temperatures=1, width=4, depth=1, iterations=20, chunk=20)
+        ),
+        members=1,
+        strategy=TemperedSmc(islands=1, particles=100, sweep=Sweep(walks=2, langevin=0), settle=1),
+        **parts,
+    )
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """Count how often the training steps of bases and energies are traced."""
+    counted = {}
+    for module in (gaussian, tilted):
+        plain = module._chunk.__wrapped__
+        counted[module] = eqx.debug.assert_max_traces(plain, max_traces=1000)
+        monkeypatch.setattr(module, "_chunk", eqx.filter_jit(counted[module]))
+    return lambda module: eqx.debug.get_num_traces(counted[module])
+
+
+@pytest.mark.slow
+def test_ten_rounds_compile_their_training_once(traces):
+    method().run([0.0], budget=400, rounds=10, seed=1)
+    assert traces(gaussian) == 1
+    assert traces(tilted) == 1  # after the last round; for the energies that see theta and those that do not
+
+
+@pytest.mark.slow
+def test_energies_in_every_one_of_ten_rounds_compile_at_most_twice(traces):
+    method(every_round=True).run([0.0], budget=400, rounds=10, seed=1)
+    assert traces(gaussian) == 1
+    assert 1 <= traces(tilted) <= 2
+
+
+@pytest.mark.slow
+def test_data_that_are_not_padded_compile_in_every_round(traces, monkeypatch):
+    monkeypatch.setattr(sunle, "pad", lambda t, w, splits, capacity: (t, w, splits))
+    method(every_round=True).run([0.0], budget=400, rounds=4, seed=1)
+    assert traces(tilted) == 4
