@@ -7,8 +7,8 @@ r"""Score-matched neural likelihood estimation: a conditional energy, trained wi
 3. Z(theta) was never looked at, so the posterior p(theta) f(x_o | theta) / Z(theta) is doubly intractable: learn
    log Z(theta) over the prior, or cancel Z by the exchange algorithm.
 
-Why a fitted Gaussian: slopes are learned only where, for a given theta, data are.  On a wide measure nothing says where
-else the model has mass, and Z(theta) is mostly made of mass that no data ever called for.
+Why a fitted Gaussian: slopes are learned only where, for a given theta, data are; on a wide measure little says where
+else the model has mass.  docs/baselines.md has what was measured of it.
 
 Reference: Pacchiardi and Dutta, "Score matched neural exponential families for likelihood-free inference", 2022.
 """
