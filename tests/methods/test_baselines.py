@@ -84,6 +84,7 @@ def test_a_fitted_flow_comes_back_from_a_file(flow_posterior, tmp_path):
 
 def tiny_smnle(reference=GAUSSIAN, **parts):
     training = ScoreMatching(width=16, depth=2, descent=SHORT)
+    parts = {"base": FixedBase(), "normaliser": None, **parts}  # as in the literature, unless told otherwise
     return SMNLE(PRIOR, training=training, reference=reference, strategy=EXCHANGE, **parts)
 
 
@@ -139,7 +140,7 @@ def test_exchange_and_a_learned_normaliser_agree_on_the_score_matched_posterior(
     draws = np.asarray(score_matched.sample(X_O, 2000, seed=2))
     assert_posterior(draws.mean(), draws.std())
     normaliser = LogNormaliserTraining(particles=128, width=16, depth=1, iterations=300)
-    posterior = tiny_smnle(sliced=True, base=FixedBase(), normaliser=normaliser).fit(pairs, seed=1)
+    posterior = tiny_smnle(sliced=True, normaliser=normaliser).fit(pairs, seed=1)
     assert isinstance(posterior.likelihood, Normalised)
     assert_posterior(*moments(np.asarray(posterior.log_prob(GRID[:, None], X_O), float)))
     draws = np.asarray(posterior.sample(X_O, 2000, seed=2, strategy=STRATEGY))

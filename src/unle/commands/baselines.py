@@ -10,7 +10,7 @@ from unle.train import Descent, LogNormaliserTraining, ScoreMatching
 BASELINES = ("nle", "snle", "smnle")
 SEQUENTIAL = ("sunle", "snle")  # methods that simulate in rounds around one observation
 FLOWS = {"maf": Maf(), "spline": SplineFlow()}
-POSTERIORS = ("exchange", "divi")  # of smnle
+POSTERIORS = ("divi", "exchange")  # of smnle
 
 
 def build_baseline(request: Any) -> NLE | SNLE | SMNLE:
@@ -20,7 +20,7 @@ def build_baseline(request: Any) -> NLE | SNLE | SMNLE:
     if request.method == "smnle":
         if request.iterations is not None:
             parts["training"] = ScoreMatching(descent=parts["training"])
-        normaliser = LogNormaliserTraining() if request.posterior == "divi" else None
+        normaliser = None if request.posterior == "exchange" else LogNormaliserTraining()
         return SMNLE(model.prior, sliced=bool(request.sliced), normaliser=normaliser, **parts)
     parts["flow"] = FLOWS[request.flow or "maf"]
     if request.members is not None:

@@ -30,7 +30,7 @@ def run(
     posterior: Annotated[
         str | None,
         typer.Option(
-            help="What is done about Z(theta): tilted, divi, online or exchange (sunle), exchange or divi (smnle).  "
+            help="What is done about Z(theta): tilted, divi, online or exchange (sunle), divi or exchange (smnle).  "
             "[default: the first]"
         ),
     ] = None,
@@ -140,7 +140,7 @@ def _defaults(method: str, rounds: str | None, posterior: str | None) -> tuple[i
         raise InputError(f"expected --rounds with --method sunle or snle only; {method} has one round.")
     if posterior is not None and method not in ("sunle", "smnle"):
         raise InputError(f"expected --posterior with --method sunle or smnle only; {method} has a normaliser.")
-    default = {"sunle": "tilted", "smnle": "exchange"}.get(method)
+    default = {"sunle": "tilted", "smnle": "divi"}.get(method)
     return _split(rounds or "10") if method in SEQUENTIAL else None, posterior or default
 
 

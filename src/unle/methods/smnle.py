@@ -1,10 +1,14 @@
 r"""Score-matched neural likelihood estimation: a conditional energy, trained without its normaliser.
 
-1. Standardise theta and x, with marginal transforms chosen from the data, as AUNLE does.
-2. Match the scores of f(x | theta) = exp(-E(theta, x)) N(x; 0, 10^2) and of the simulated pairs, exactly or in random
-   slices; keep the point of training with the best held-out score.
-3. Z(theta) was never looked at, so the posterior p(theta) f(x_o | theta) / Z(theta) is doubly intractable: cancel Z by
-   the exchange algorithm, or learn it.
+1. Standardise theta and x, with marginal transforms chosen from the data, as AUNLE does, and fit a conditional Gaussian
+   q0(x | theta), in whose coordinates v the data have a mean of zero and unit covariance whatever theta is.
+2. Match the scores of f = q0 exp(-E(theta, x)) and of the simulated pairs, exactly or in random slices, in the
+   coordinates v; keep the point of training with the best held-out score.
+3. Z(theta) was never looked at, so the posterior p(theta) f(x_o | theta) / Z(theta) is doubly intractable: learn
+   log Z(theta) over the prior, or cancel Z by the exchange algorithm.
+
+Why a fitted Gaussian: slopes are learned only where, for a given theta, data are.  On a wide measure nothing says where
+else the model has mass, and Z(theta) is mostly made of mass that no data ever called for.
 
 Reference: Pacchiardi and Dutta, "Score matched neural exponential families for likelihood-free inference", 2022.
 """
@@ -40,13 +44,14 @@ class SMNLE(eqx.Module):
     Args:
         prior: of theta.
         sliced: match random slices of the score rather than all of it: cheaper with many data.
-        base: what the energy tilts: the wide measure of the original, `FixedBase()`, or a fitted `GaussianTraining()`.
+        base: what the energy tilts, and in whose coordinates scores are matched: a fitted Gaussian, or the wide measure
+            of the original, `FixedBase()`.
         training: settings of score matching; `sliced` decides about its slices unless they are given here.
         reference: how the density is fitted from which auxiliary data start, if the base is not fitted itself; it is
             no part of the model and need not be the best there is.
-        strategy: how the doubly intractable posterior is sampled.
-        normaliser: learn log Z(theta) over the prior by these settings instead, which makes the posterior an ordinary
-            one with a density; None to leave Z(theta) to the exchange algorithm.
+        normaliser: how log Z(theta) is learned over the prior, which makes the posterior an ordinary one with a
+            density; None to leave Z(theta) to the exchange algorithm.
+        strategy: how the doubly intractable posterior is sampled if no normaliser is learned.
 
     Example:
         >>> import unle
@@ -58,11 +63,11 @@ class SMNLE(eqx.Module):
 
     prior: Prior
     sliced: bool = eqx.field(static=True, default=False, kw_only=True)
-    base: AbstractBaseTraining = FixedBase()
+    base: AbstractBaseTraining = GaussianTraining(iterations=1000)
     training: ScoreMatching = ScoreMatching()
     reference: AbstractBaseTraining = GaussianTraining(iterations=1000)
     strategy: Exchange = Exchange()
-    normaliser: LogNormaliserTraining | None = None
+    normaliser: LogNormaliserTraining | None = LogNormaliserTraining()
 
     def fit(
         self,

@@ -37,3 +37,7 @@ class TiltedModel(eqx.Module):
     def log_tilt_whitened(self, t: Float[Array, " dim"], v: Float[Array, " data"]) -> Float[Array, ""]:
         """Return -E at the base's coordinates v."""
         return -self.energy(t, self.base.features_whitened(t, v))
+
+    def log_density_whitened(self, t: Float[Array, " dim"], v: Float[Array, " data"]) -> Float[Array, ""]:
+        """Return the log-density of the base's coordinates v, up to the same constant."""
+        return self.base.log_density_whitened(v) + self.log_tilt_whitened(t, v)

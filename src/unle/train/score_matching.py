@@ -6,9 +6,10 @@ is, up to a constant and after integration by parts,
     J = E[ tr grad_w s(w, t) + |s(w, t)|^2 / 2 ]                               (exact: as many derivatives as data)
     J = E[ u . grad_w s(w, t) u + |s(w, t)|^2 / 2 ],   u random signs          (sliced: one derivative per slice)
 
-an average over simulated pairs.  What is matched are slopes: the relative mass of separate modes hardly enters, which
-is the method's known blind spot.  The integration by parts asks for a density that vanishes at the borders of w; data
-with hard walls break it.
+an average over simulated pairs.  w stands for the coordinates of the model's base, in which the data of every theta
+have about unit covariance: in others, theta with the thinnest data would make up all of the loss.  What is matched are
+slopes: the relative mass of separate modes hardly enters, which is the method's known blind spot.  The integration by
+parts asks for a density that vanishes at the borders of w; data with hard walls break it.
 
 References:
     Hyvarinen (2005), Estimation of non-normalized statistical models by score matching.
@@ -41,7 +42,7 @@ class ScoreMatching(eqx.Module):
         slices: random directions per row and step; None matches exactly, in all directions.
         width: units per hidden layer of the energy.
         depth: hidden layers.
-        noise: standard deviation of noise added to the standardised training data, against spikes on single rows.
+        noise: standard deviation of noise added to the data in the base's coordinates, against spikes on single rows.
         descent: how the energy is trained.
     """
 
@@ -115,29 +116,29 @@ def _initial(keys, dim_theta: int, dim_data: int, settings: ScoreMatching) -> Ml
 
 def exact_loss(key, trained, fixed, t, w):
     """Return the mean of tr grad s + |s|^2 / 2."""
-    model, w = _noisy(key, trained, fixed, t, w)
-    directions = jnp.eye(w.shape[1])
-    return jnp.mean(jax.vmap(lambda t, w: matched(model, t, w, directions))(t, w))
+    model, v = _noisy(key, trained, fixed, t, w)
+    directions = jnp.eye(v.shape[1])
+    return jnp.mean(jax.vmap(lambda t, v: matched(model, t, v, directions))(t, v))
 
 
 def sliced_loss(key, trained, fixed, t, w):
     """Return the same, with random directions in the place of all."""
     key_noise, key_slices = jr.split(key)
-    model, w = _noisy(key_noise, trained, fixed, t, w)
-    n, k = w.shape
+    model, v = _noisy(key_noise, trained, fixed, t, w)
+    n, k = v.shape
     slices = fixed[2].slices
-    signs = jr.rademacher(key_slices, (n * slices * k,), w.dtype).reshape(n, slices, k)
-    return jnp.mean(jax.vmap(lambda t, w, u: matched(model, t, w, u / jnp.sqrt(slices)))(t, w, signs))
+    signs = jr.rademacher(key_slices, (n * slices * k,), v.dtype).reshape(n, slices, k)
+    return jnp.mean(jax.vmap(lambda t, v, u: matched(model, t, v, u / jnp.sqrt(slices)))(t, v, signs))
 
 
 def matched(
-    model: TiltedModel, t: Float[Array, " dim"], w: Float[Array, " data"], directions: Float[Array, "direction data"]
+    model: TiltedModel, t: Float[Array, " dim"], v: Float[Array, " data"], directions: Float[Array, "direction data"]
 ) -> Float[Array, ""]:
     """Return sum_u u . grad s u + |s|^2 / 2 at one pair, u the rows of `directions`."""
-    score, along = jax.linearize(jax.grad(lambda w: model.log_density(t, w)), w)
+    score, along = jax.linearize(jax.grad(lambda v: model.log_density_whitened(t, v)), v)
     # One direction after the other: below the two axes of members and rows, a third makes products of many small
     # matrices, five times slower on a CPU.
-    zero = jnp.zeros((), w.dtype)
+    zero = jnp.zeros((), v.dtype)
     curvature, _ = jax.lax.scan(lambda total, u: (total + u @ along(u), None), zero, directions, unroll=UNROLL)
     return curvature + 0.5 * jnp.sum(jnp.square(score))
 
@@ -145,6 +146,7 @@ def matched(
 def _noisy(key, trained, fixed, t, w):
     static, base, settings = fixed
     model = TiltedModel(base, eqx.combine(trained, static))
+    v = jax.vmap(base.whiten)(t, w)
     if settings.noise:
-        w = w + settings.noise * jr.normal(key, (w.size,)).reshape(w.shape)
-    return model, w
+        v = v + settings.noise * jr.normal(key, (v.size,)).reshape(v.shape)
+    return model, v
