@@ -5,9 +5,9 @@
     python scripts/baselines_sweep.py "'lotka_volterra',1000,[0],'snle',[1,2,3]"       # these observations only
 
 Each argument is (task, budget, seeds, method), or (task, budget, seeds, method, observations); all ten observations by
-default.  Methods: nle, nle-spline, snle, snle-spline, smnle, smnle-sliced, smnle-divi, smnle-sliced-divi, and aunle for
-comparison.  A sequential method runs once per observation, in ten rounds.  Official observations and references are
-used where the `sbibm` data files are installed.  A posterior without finite draws counts with C2ST 1.
+default.  Methods: nle, nle-spline, snle, snle-spline, smnle, smnle-sliced, smnle-exchange, smnle-sliced-exchange, and
+aunle for comparison.  A sequential method runs once per observation, in ten rounds.  Official observations and
+references are used where the `sbibm` data files are installed.  A posterior without finite draws counts with C2ST 1.
 
 Where flowjax is not installed, carry these pure-Python packages along in a folder on PYTHONPATH, each with its
 .dist-info folder, from which it reads its version: flowjax, paramax, lineax.  The rest of what flowjax asks for
@@ -31,15 +31,14 @@ ROUNDS = 10
 
 def amortised(name: str, prior: unle.Prior):
     """Return the method of that name, or None if it is sequential."""
-    divi = unle.LogNormaliserTraining()
     methods = {
         "aunle": lambda: unle.AUNLE(prior),
         "nle": lambda: unle.NLE(prior),
         "nle-spline": lambda: unle.NLE(prior, flow=unle.SplineFlow()),
         "smnle": lambda: unle.SMNLE(prior),
         "smnle-sliced": lambda: unle.SMNLE(prior, sliced=True),
-        "smnle-divi": lambda: unle.SMNLE(prior, normaliser=divi),
-        "smnle-sliced-divi": lambda: unle.SMNLE(prior, sliced=True, normaliser=divi),
+        "smnle-exchange": lambda: unle.SMNLE(prior, normaliser=None),
+        "smnle-sliced-exchange": lambda: unle.SMNLE(prior, sliced=True, normaliser=None),
         "snle": lambda: None,
         "snle-spline": lambda: None,
     }

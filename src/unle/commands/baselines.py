@@ -5,7 +5,7 @@ from typing import Any
 from unle.errors import InputError
 from unle.methods import NLE, SMNLE, SNLE
 from unle.models import Maf, SplineFlow
-from unle.train import Descent, LogNormaliserTraining, ScoreMatching
+from unle.train import Descent, ScoreMatching
 
 BASELINES = ("nle", "snle", "smnle")
 SEQUENTIAL = ("sunle", "snle")  # methods that simulate in rounds around one observation
@@ -20,8 +20,9 @@ def build_baseline(request: Any) -> NLE | SNLE | SMNLE:
     if request.method == "smnle":
         if request.iterations is not None:
             parts["training"] = ScoreMatching(descent=parts["training"])
-        normaliser = None if request.posterior == "exchange" else LogNormaliserTraining()
-        return SMNLE(model.prior, sliced=bool(request.sliced), normaliser=normaliser, **parts)
+        if request.posterior == "exchange":
+            parts["normaliser"] = None
+        return SMNLE(model.prior, sliced=bool(request.sliced), **parts)
     parts["flow"] = FLOWS[request.flow or "maf"]
     if request.members is not None:
         parts["members"] = request.members

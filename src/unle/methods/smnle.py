@@ -36,6 +36,8 @@ from unle.train import (
 )
 
 MOST_THETA = 2000  # parameters at which log Z is learned
+# Simulations cover the prior, so that no theta beyond them is asked for: there a score-matched Z can be anything.
+OVER_THE_PRIOR = LogNormaliserTraining(spread=0.0)
 
 
 class SMNLE(eqx.Module):
@@ -67,7 +69,7 @@ class SMNLE(eqx.Module):
     training: ScoreMatching = ScoreMatching()
     reference: AbstractBaseTraining = GaussianTraining(iterations=1000)
     strategy: Exchange = Exchange()
-    normaliser: LogNormaliserTraining | None = LogNormaliserTraining()
+    normaliser: LogNormaliserTraining | None = OVER_THE_PRIOR
 
     def fit(
         self,
