@@ -1,9 +1,17 @@
 """Temperatures that simulations support, and boxes around draws."""
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 
-from unle.methods.proposals import MARGIN, TAIL, Box, supported_temperature
+import unle
+from unle.methods.proposals import CAUTION, DARING, MARGIN, TAIL, Box, draw_proposals, supported_temperature
+from unle.models import AgreedValidity, AlwaysValid, Mlp, TractableLikelihood, ValidityNet
+from unle.posterior import TemperedSmc
+from unle.space import fit_theta_space
 
 
 def ess(log_likelihoods, beta):
@@ -37,3 +45,58 @@ def test_a_box_holds_the_bulk_and_a_margin():
     assert box.contains(t).all()
     assert not box.contains(t + 10).any()
     assert Box.everywhere(2).contains(1e6 * t).all()
+
+
+class Nothing(TractableLikelihood):
+    """Data that say nothing of theta."""
+
+    def prepare(self, x):
+        return x
+
+    def log_likelihood(self, theta, w):
+        return jnp.zeros(())
+
+
+def networks(slopes):
+    """P(valid) of one parameter with the logits slope x t; swish(t) - swish(-t) is t."""
+    space = fit_theta_space(np.random.default_rng(0).normal(size=(100, 1)))
+    nets = Mlp.stacked(jr.key(0), len(slopes), 1, 1, width=2, depth=1, output_scale=1.0)
+    first = jnp.broadcast_to(jnp.array([[1.0, -1.0]]), (len(slopes), 1, 2))
+    last = jnp.asarray(slopes)[:, None, None] * jnp.array([[1.0], [-1.0]])
+    return ValidityNet(space, eqx.tree_at(lambda n: n.weights, nets, (first, last)), jnp.ones(()), jnp.zeros(()))
+
+
+def test_one_network_that_expects_a_failure_is_enough():
+    net, theta = networks([4.0, -1.0]), jnp.array([1.5])
+    logits = np.asarray(net.member_logits(theta), float)
+    assert logits[0] == pytest.approx(4 * float(net.theta_space.forward(theta)[0]), rel=1e-5)
+    agreed = AgreedValidity(net, jnp.asarray(2.0))(theta)
+    assert float(agreed) == pytest.approx(-np.logaddexp(0, -logits).sum(), rel=1e-5)
+    assert float(agreed) < float(net(theta))
+
+
+def test_most_proposals_avoid_failures_and_some_do_not():
+    prior, net = unle.Prior.uniform(low=[-2.0], high=[2.0]), networks([2.0, 2.0])
+    strategy = TemperedSmc(islands=2, particles=1000)
+    theta = draw_proposals(jr.key(1), prior, Nothing(), net, strategy, np.zeros((1, 1)), 4000)
+    assert theta.shape == (4000, 1)
+    grid = np.linspace(-2, 2, 401)[:, None]
+    chance = np.exp(np.asarray(jax.vmap(net)(jnp.asarray(grid, jnp.float32)), float))
+
+    def rate(power):
+        return np.average(chance, weights=chance**power)
+
+    drawn = np.exp(np.asarray(jax.vmap(net)(jnp.asarray(theta, jnp.float32)), float))
+    expected = (1 - DARING) * rate(CAUTION) + DARING * rate(1.0)
+    error = 4 * drawn.std() / np.sqrt(500)  # draws of a particle are alike
+    assert drawn.mean() == pytest.approx(expected, abs=error)
+    assert abs(expected - rate(1.0)) > error  # proposals from the posterior alone would not pass
+    assert drawn[3000:].mean() == pytest.approx(rate(1.0), abs=2 * error)
+
+
+def test_where_nothing_fails_proposals_are_the_posterior():
+    prior = unle.Prior.uniform(low=[-2.0], high=[2.0])
+    strategy = TemperedSmc(islands=2, particles=1000)
+    theta = draw_proposals(jr.key(1), prior, Nothing(), AlwaysValid(), strategy, np.zeros((1, 1)), 2000)
+    assert theta.shape == (2000, 1)
+    assert theta.mean() == pytest.approx(0.0, abs=4 * 1.16 / np.sqrt(500))

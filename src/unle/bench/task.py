@@ -28,7 +28,7 @@ OWN_SEED = 20_230
 class Task:
     """One benchmark problem.
 
-    To add one, write a module with these functions and one entry in `TASKS`.
+    To add one, write a module with these functions and one entry in `unle.bench`.
 
     Args:
         name: the benchmark's name for it.

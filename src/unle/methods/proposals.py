@@ -3,21 +3,43 @@ r"""Where to simulate next: a posterior that does not run ahead of its simulatio
 A likelihood fitted to few simulations is too sure of itself away from them, and rounds that trust it lock themselves
 into a wrong corner.  So proposals are drawn from a tempered posterior,
 
-    pi(theta) \propto p(theta) q(x_o | theta)^beta,
+    pi(theta) \propto p(theta) q(x_o | theta)^beta P(valid | theta)^c,
 
 with the largest beta <= 1 at which the simulations so far still support it: weighted by q(x_o | theta_i)^beta, they
 must have a certain effective sample size.
+
+Where simulations fail, most proposals have c = 2: once for the observation, which is valid, and once more because a
+failed simulation teaches nothing of x.  (Of all densities, posterior times P(valid) has the largest
+E[log P(valid)] - KL(., posterior).)  The others have c = 1, as the posterior: what it rules out should be ruled out by
+simulations, not by caution.
 """
 
-from typing import NamedTuple
+import warnings
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PRNGKeyArray
+
+from unle.errors import UnleWarning
+from unle.models import (
+    AbstractValidity,
+    AgreedValidity,
+    DoublyIntractableLikelihood,
+    TractableLikelihood,
+    ValidityNet,
+    with_validity,
+)
+from unle.posterior import Posterior
+from unle.space import Prior
 
 FEWEST_EFFECTIVE = 15  # simulations that must support a proposal
 TAIL = 0.002  # quantile of the proposals at which the region begins,
 MARGIN = 0.25  # widened on either side by this share of its width
 BISECTIONS = 50
+CAUTION = 2.0  # power of P(valid) for most proposals
+DARING = 0.25  # share of the proposals for which it is 1
 
 
 class Box(NamedTuple):
@@ -75,3 +97,38 @@ def supported_temperature(log_likelihoods: Float[np.ndarray, "n"], effective: fl
         middle = 0.5 * (low + high)
         low, high = (middle, high) if size(np.exp(middle)) >= effective else (low, middle)
     return float(np.exp(low))
+
+
+def draw_proposals(
+    key: PRNGKeyArray,
+    prior: Prior,
+    likelihood: TractableLikelihood | DoublyIntractableLikelihood,
+    validity: AbstractValidity,
+    strategy: Any,
+    x_o: Float[np.ndarray, "rows dim_x"],
+    n: int,
+) -> Float[np.ndarray, "n dim"]:
+    """Draw proposals, with little of the budget spent on simulations that fail.
+
+    Args:
+        key: randomness of the draws.
+        prior: of theta.
+        likelihood: of valid data, tempered.
+        validity: P(valid | theta).
+        strategy: that draws from the posterior.
+        x_o: the observation, in rows.
+        n: number of proposals.
+    """
+    parts = [(validity, n)]
+    if isinstance(validity, ValidityNet):
+        daring = round(DARING * n)
+        shares = {CAUTION: n - daring, 1.0: daring}
+        parts = [(AgreedValidity(validity, jnp.asarray(c, jnp.float32)), share) for c, share in shares.items()]
+    proposals = []
+    for (weight, share), seed in zip(parts, jr.randint(key, (len(parts),), 0, 2**31 - 1).tolist(), strict=True):
+        posterior = Posterior(prior, with_validity(likelihood, weight), strategy)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnleWarning)  # x_o outside the simulations was said once
+            draws = np.asarray(posterior.sample(x_o, n, seed=seed), float)  # n each time: the same compiled program
+        proposals.append(draws[np.random.default_rng(seed).permutation(len(draws))[:share]])
+    return np.concatenate(proposals)

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
 from unle.methods.inputs import FEWEST, apply_space
-from unle.methods.proposals import FEWEST_EFFECTIVE, Box, supported_temperature
+from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_proposals, supported_temperature
 from unle.models import (
     AbstractLikelihood,
     AlwaysValid,
@@ -36,7 +36,7 @@ from unle.models import (
     TractableLikelihood,
     with_validity,
 )
-from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Posterior, TemperedSmc
+from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, TemperedSmc
 from unle.simulate import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
 from unle.train import Carried, Splits, ValidityFit, fit_validity, make_splits
@@ -290,7 +290,7 @@ class Rounds:
     def _proposed(self, key, refined: Refined | None) -> tuple[float, np.ndarray]:
         """Draw from the posterior with the largest power of the likelihood that the valid simulations support.
 
-        P(valid | theta) keeps its full weight: it is fitted to all simulations, valid or not.  A doubly intractable
+        P(valid | theta) is not tempered: it is fitted to all simulations, valid or not.  A doubly intractable
         likelihood has no powers that could be sampled: the bases propose until all of the posterior is supported.
         """
         better = self._agreed(self.fitting.likelihood if refined is None else refined.likelihood)
@@ -300,11 +300,9 @@ class Rounds:
             target, strategy = Tempered(likelihood, jnp.asarray(beta, jnp.float32)), TemperedSmc()
         else:
             target, strategy = better, refined.strategy
-        seed = int(jr.randint(key, (), 0, 2**31 - 1))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnleWarning)  # x_o outside the simulations was said once
-            posterior = Posterior(self.prior, self.focused(target), strategy)
-            return beta, np.asarray(posterior.sample(self.x_o, self.proposed, seed=seed), float)
+        validity = AlwaysValid() if self.validity is None else self.validity.validity
+        confined = with_validity(target, self._region)
+        return beta, draw_proposals(key, self.prior, confined, validity, strategy, self.x_o, self.proposed)
 
     @staticmethod
     def _agreed(likelihood: Any) -> Any:

@@ -15,7 +15,14 @@ from unle.models.polynomial import Bend
 from unle.models.pool import GeometricPool, geometric_pool
 from unle.models.referenced import ReferencedLikelihood
 from unle.models.tilted import TiltedModel
-from unle.models.validity import AbstractValidity, AlwaysValid, GivenValid, ValidityNet, with_validity
+from unle.models.validity import (
+    AbstractValidity,
+    AgreedValidity,
+    AlwaysValid,
+    GivenValid,
+    ValidityNet,
+    with_validity,
+)
 
 __all__ = [
     "AbstractBase",
@@ -24,6 +31,7 @@ __all__ = [
     "AbstractFlow",
     "AbstractLikelihood",
     "AbstractValidity",
+    "AgreedValidity",
     "AlwaysValid",
     "Bend",
     "ConditionalGaussian",

@@ -63,10 +63,35 @@ class ValidityNet(AbstractValidity):
 
     def logit(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the logit of the networks' mean probability, before recalibration."""
-        t = self.theta_space.forward(theta)
-        logits = eqx.filter_vmap(lambda net: net(t)[0])(self.nets)
+        logits = self.member_logits(theta)
         # log of mean p over mean (1 - p); the division by K cancels
         return logsumexp(jax.nn.log_sigmoid(logits)) - logsumexp(jax.nn.log_sigmoid(-logits))
+
+    def member_logits(self, theta: Float[Array, " dim"]) -> Float[Array, " member"]:
+        """Return the logit of each network, before recalibration."""
+        t = self.theta_space.forward(theta)
+        return eqx.filter_vmap(lambda net: net(t)[0])(self.nets)
+
+
+class AgreedValidity(AbstractValidity):
+    r"""A power of the geometric mean of the networks' probabilities: low as soon as one of them expects a failure.
+
+        log P(theta) = power mean_k log sigmoid(temper net_k(t) + shift)
+
+    For proposals, as `unle.models.consensus` is: not calibrated, and not for a posterior.
+
+    Args:
+        net: the networks.
+        power: how much a failure counts; an array, so that all powers share one compiled program.
+    """
+
+    net: ValidityNet
+    power: Float[Array, ""]
+
+    def __call__(self, theta):
+        """Return the mean of the networks' log P(valid | theta), times the power."""
+        logits = self.net.temper * self.net.member_logits(theta) + self.net.shift
+        return self.power * jnp.mean(jax.nn.log_sigmoid(logits))
 
 
 class GivenValid(TractableLikelihood):

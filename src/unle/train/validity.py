@@ -24,6 +24,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 from scipy.optimize import minimize
+from scipy.special import expit
 
 from unle.errors import InputError
 from unle.models import AbstractValidity, AlwaysValid, Mlp, ValidityNet
@@ -55,7 +56,7 @@ class ValidityTraining(eqx.Module):
         patience: chunks without improvement after which the fit stops.
     """
 
-    members: int = eqx.field(static=True, default=5)
+    members: int = eqx.field(static=True, default=10)
     width: int = eqx.field(static=True, default=64)
     depth: int = eqx.field(static=True, default=4)
     iterations: int = eqx.field(static=True, default=10_000)
@@ -135,7 +136,7 @@ def fit_validity(
     if not _clearly_better(logits, held_out(constant), valid[held]):
         nets, logits = constant, held_out(constant)
     temper, shift, recalibrated = _recalibrate(logits, valid[held])
-    probability = 1 / (1 + np.exp(-recalibrated))
+    probability = expit(recalibrated)
     error, noise = group_calibration(probability, valid[held])
     return ValidityFit(
         ValidityNet(space, _without_hints(nets), jnp.asarray(temper, t.dtype), jnp.asarray(shift, t.dtype)),
