@@ -14,6 +14,7 @@ Reference: Glaser et al., "Maximum likelihood learning of unnormalized models fo
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -27,8 +28,8 @@ from unle.methods.normalising import AbstractNormalising, Fitted, Tilted
 from unle.methods.rounds import Refined, Rounds
 from unle.methods.selection import Choice, gated, simplest_as_good
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
-from unle.models import Ensemble
-from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
+from unle.models import Ensemble, TiltedModel
+from unle.posterior import AbstractStrategy, Posterior, TemperedSmc, sampler_compiled
 from unle.space import Prior
 from unle.train import (
     AbstractBaseTraining,
@@ -117,11 +118,12 @@ class SUNLE(AbstractSequential):
             if on_metrics is not None:
                 on_metrics(stage="training", **record)
 
-        fits = [
-            # The simpler energy knows no theta, and in new coordinates the old one does: it starts anew.
-            task.fit(key, settings, sees_theta=sees, start=state.carried if sees else None, on_chunk=on_chunk)
-            for key, sees in zip(jr.split(key_fit), (False, True), strict=True)
-        ]
+        with self._sampler_ahead(state, settings):
+            fits = [
+                # The simpler energy knows no theta, and in new coordinates the old one does: it starts anew.
+                task.fit(key, settings, sees_theta=sees, start=state.carried if sees else None, on_chunk=on_chunk)
+                for key, sees in zip(jr.split(key_fit), (False, True), strict=True)
+            ]
         fit = simplest_as_good(*fits)
         choice = task.gate(key_gate, fit, settings)
         kept = "none" if choice.gain == 0 else "theta-free" if fit is fits[0] else "full"
@@ -136,6 +138,16 @@ class SUNLE(AbstractSequential):
             errors = {"error": resolved.error, "error_sd": resolved.error_sd, "noise_sd": resolved.noise_sd}
             on_metrics(stage="normalised", **errors)
         return resolved.likelihood, resolved.strategy
+
+    def _sampler_ahead(self, state: Rounds, settings: TiltedTraining) -> AbstractContextManager[None]:
+        """Compile the sampler of tilted energies while they train; of the others the shapes are not known yet."""
+        if not isinstance(self.normalising, Tilted):
+            return nullcontext()
+        data = state.fitting
+        energies = settings.untrained(data.t.shape[1], data.w.shape[1], members=self.members)
+        models = TiltedModel(data.bases, energies)
+        likelihood = Ensemble(data.theta_space, data.x_space, models, jnp.zeros(self.members))
+        return sampler_compiled(self.prior, state.focused(likelihood), TemperedSmc())
 
 
 class _Task(NamedTuple):

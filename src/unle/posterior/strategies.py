@@ -93,8 +93,8 @@ class TemperedSmc(AbstractStrategy):
     islands: int = eqx.field(static=True, default=4)
     particles: int = eqx.field(static=True, default=2000)
     sweep: Sweep | None = None
-    ess_target: float = eqx.field(static=True, default=0.6)
-    settle: int = eqx.field(static=True, default=2)
+    ess_target: float = eqx.field(static=True, default=0.5)
+    settle: int = eqx.field(static=True, default=1)
 
     def __check_init__(self):
         if self.islands < 1 or self.particles < 100 * self.islands:
