@@ -91,7 +91,7 @@ def test_most_proposals_avoid_failures_and_some_do_not():
     error = 4 * drawn.std() / np.sqrt(500)  # draws of a particle are alike
     assert drawn.mean() == pytest.approx(expected, abs=error)
     assert abs(expected - rate(1.0)) > error  # proposals from the posterior alone would not pass
-    assert drawn[3000:].mean() == pytest.approx(rate(1.0), abs=2 * error)
+    assert drawn[round(4000 * (1 - DARING)) :].mean() == pytest.approx(rate(1.0), abs=2 * error)
 
 
 def test_where_nothing_fails_proposals_are_the_posterior():

@@ -146,6 +146,8 @@ def test_two_peaks_need_an_energy_and_their_modes_get_their_weights(normalising,
     fitted = next(record for record in notes if record["stage"] == "fitted")
     assert fitted["energy"] != "none"  # the shape of the residual does not depend on theta: either will do
     assert fitted["gain"] > 0.2
+    own = normalising.strategy if isinstance(normalising, ByExchange) else STRATEGY
+    assert run.posterior.strategy == own  # not the default
     draws = np.asarray(run.posterior.sample([0.0], 2000, seed=2))[:, 0]
     assert (draws < 0).mean() == pytest.approx(0.5, abs=0.15)
     assert np.abs(draws).mean() == pytest.approx(2 / 1.09, abs=0.25)

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
 from unle.errors import InputError
-from unle.methods.pairs import Pairs, standardised_pairs
+from unle.methods.ahead import sampler_ahead
+from unle.methods.pairs import standardised_pairs
 from unle.methods.selection import gated, simplest_as_good
-from unle.models import AbstractBase, Ensemble, TiltedModel
-from unle.posterior import AbstractStrategy, Posterior, TemperedSmc, sampler_compiled
+from unle.models import Ensemble
+from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import (
     AbstractBaseTraining,
@@ -107,7 +107,7 @@ class AUNLE(eqx.Module):
         rows = pairs.t, pairs.w, splits
         bases = self.base.fit(key_base, *rows, stream=stream)
         options = {"settings": self.training, "on_chunk": on_chunk, "stream": stream}
-        with sampler_compiled(self.prior, self._untrained(pairs, bases), self.strategy):
+        with sampler_ahead(self.prior, self.training, pairs, bases, self.strategy):
             fits = [
                 fit_tilted(key, joint, bases, *rows, sees_theta=sees, **options)
                 for key, sees in zip(jr.split(key_energy), (False, True), strict=True)
@@ -127,8 +127,3 @@ class AUNLE(eqx.Module):
             )
         ensemble = Ensemble(pairs.theta_space, pairs.x_space, choice.models, choice.log_z)
         return Posterior(self.prior, ensemble, self.strategy)
-
-    def _untrained(self, pairs: Pairs, bases: AbstractBase) -> Ensemble:
-        """Return a likelihood of the shapes that training leads to."""
-        energies = self.training.untrained(pairs.t.shape[1], pairs.w.shape[1], members=self.members)
-        return Ensemble(pairs.theta_space, pairs.x_space, TiltedModel(bases, energies), jnp.zeros(self.members))

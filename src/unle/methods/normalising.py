@@ -34,7 +34,7 @@ from unle.models import (
     geometric_pool,
     mixture,
 )
-from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Exchange, TemperedSmc
+from unle.posterior import AbstractDoublyIntractableStrategy, Exchange
 from unle.train import (
     LogNormaliserTraining,
     OnlineTraining,
@@ -55,14 +55,14 @@ class Resolved(NamedTuple):
 
     Attributes:
         likelihood: of the observation.
-        strategy: that draws from its posterior.
+        strategy: that draws from its posterior; None for an ordinary one, which any strategy can sample.
         error: largest error of log Z over the members, in nats, or NaN where none was learned.
         error_sd: largest standard deviation of the errors over the members, likewise.
         noise_sd: how much of that the noise of the estimates it was compared with explains.
     """
 
     likelihood: AbstractLikelihood
-    strategy: AbstractStrategy | AbstractDoublyIntractableStrategy
+    strategy: AbstractDoublyIntractableStrategy | None
     error: float
     error_sd: float = float("nan")
     noise_sd: float = float("nan")
@@ -115,7 +115,7 @@ class Tilted(AbstractNormalising):
 
     def __call__(self, key, fitted):
         """Return the ensemble as it is: its Z is constant as far as training got."""
-        return Resolved(fitted.ensemble, TemperedSmc(), float("nan"))
+        return Resolved(fitted.ensemble, None, float("nan"))
 
 
 class Divi(AbstractNormalising):
@@ -194,7 +194,7 @@ def _divided(key, members, theta, training: LogNormaliserTraining, starts: Seque
     ]
     normalised = [Normalised(member, fit.log_normaliser) for member, fit in zip(members, fits, strict=True)]
     largest, worst = max(fit.error_max for fit in fits), max(fits, key=lambda fit: fit.error_sd)
-    return Resolved(mixture(normalised), TemperedSmc(), largest, worst.error_sd, worst.noise_sd)
+    return Resolved(mixture(normalised), None, largest, worst.error_sd, worst.noise_sd)
 
 
 @eqx.filter_jit

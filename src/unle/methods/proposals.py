@@ -8,9 +8,9 @@ into a wrong corner.  So proposals are drawn from a tempered posterior,
 with the largest beta <= 1 at which the simulations so far still support it: weighted by q(x_o | theta_i)^beta, they
 must have a certain effective sample size.
 
-Where simulations fail, most proposals have c = 2: once for the observation, which is valid, and once more because a
-failed simulation teaches nothing of x.  (Of all densities, posterior times P(valid) has the largest
-E[log P(valid)] - KL(., posterior).)  The others have c = 1, as the posterior: what it rules out should be ruled out by
+Where simulations fail, most proposals have c = 5: once for the observation, which is valid, and more because a failed
+simulation teaches nothing of x.  (Of all densities, posterior times P(valid)^a has the largest
+a E[log P(valid)] - KL(., posterior).)  The others have c = 1, as the posterior: what it rules out should be ruled out by
 simulations, not by caution.
 """
 
@@ -38,8 +38,8 @@ FEWEST_EFFECTIVE = 15  # simulations that must support a proposal
 TAIL = 0.002  # quantile of the proposals at which the region begins,
 MARGIN = 0.25  # widened on either side by this share of its width
 BISECTIONS = 50
-CAUTION = 2.0  # power of P(valid) for most proposals
-DARING = 0.25  # share of the proposals for which it is 1
+CAUTION = 5.0  # power of P(valid) for most proposals
+DARING = 0.2  # share of the proposals for which it is 1
 
 
 class Box(NamedTuple):

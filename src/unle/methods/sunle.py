@@ -24,12 +24,13 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
-from unle.methods.normalising import AbstractNormalising, Fitted, Tilted
+from unle.methods.ahead import sampler_ahead
+from unle.methods.normalising import AbstractNormalising, Fitted, Resolved, Tilted
 from unle.methods.rounds import Refined, Rounds
 from unle.methods.selection import Choice, gated, simplest_as_good
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
-from unle.models import Ensemble, TiltedModel
-from unle.posterior import AbstractStrategy, Posterior, TemperedSmc, sampler_compiled
+from unle.models import Ensemble
+from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import (
     AbstractBaseTraining,
@@ -107,7 +108,7 @@ class SUNLE(AbstractSequential):
         if choice.gain == 0:
             return None
         resolved = self.normalising(key_z, _fitted(state, fit, choice))
-        return Refined(resolved.likelihood, resolved.strategy)
+        return Refined(resolved.likelihood, self._strategy(resolved))
 
     def _likelihood(self, state: Rounds, on_metrics):
         key_fit, key_gate, key_z = jr.split(jr.fold_in(jr.key(state.seed), 10_000), 3)
@@ -137,17 +138,17 @@ class SUNLE(AbstractSequential):
         if on_metrics is not None:
             errors = {"error": resolved.error, "error_sd": resolved.error_sd, "noise_sd": resolved.noise_sd}
             on_metrics(stage="normalised", **errors)
-        return resolved.likelihood, resolved.strategy
+        return resolved.likelihood, self._strategy(resolved)
+
+    def _strategy(self, resolved: Resolved) -> AbstractStrategy | AbstractDoublyIntractableStrategy:
+        return self.strategy if resolved.strategy is None else resolved.strategy
 
     def _sampler_ahead(self, state: Rounds, settings: TiltedTraining) -> AbstractContextManager[None]:
         """Compile the sampler of tilted energies while they train; of the others the shapes are not known yet."""
         if not isinstance(self.normalising, Tilted):
             return nullcontext()
         data = state.fitting
-        energies = settings.untrained(data.t.shape[1], data.w.shape[1], members=self.members)
-        models = TiltedModel(data.bases, energies)
-        likelihood = Ensemble(data.theta_space, data.x_space, models, jnp.zeros(self.members))
-        return sampler_compiled(self.prior, state.focused(likelihood), TemperedSmc())
+        return sampler_ahead(self.prior, settings, data, data.bases, self.strategy, of=state.focused)
 
 
 class _Task(NamedTuple):

@@ -1,0 +1,39 @@
+"""The sampler of energies that are still in training, compiled meanwhile on another core."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax.numpy as jnp
+
+from unle.methods.pairs import Pairs
+from unle.methods.rounds import Fitting
+from unle.models import AbstractBase, AbstractLikelihood, Ensemble, TiltedModel
+from unle.posterior import AbstractStrategy, sampler_compiled
+from unle.space import Prior
+from unle.train import TiltedTraining
+
+
+def sampler_ahead(
+    prior: Prior,
+    training: TiltedTraining,
+    data: Pairs | Fitting,
+    bases: AbstractBase,
+    strategy: AbstractStrategy,
+    *,
+    of: Callable[[Ensemble], AbstractLikelihood] = lambda ensemble: ensemble,
+) -> AbstractContextManager[Any]:
+    """Compile, while the body runs, the sampler of the posterior that training leads to.
+
+    Args:
+        prior: of theta.
+        training: of the energies; tells their shapes.
+        data: that they are trained on.
+        bases: of the members.
+        strategy: the sampler.
+        of: what becomes of the ensemble before it is sampled.
+    """
+    members = len(data.splits.train)
+    energies = training.untrained(data.t.shape[1], data.w.shape[1], members=members)
+    ensemble = Ensemble(data.theta_space, data.x_space, TiltedModel(bases, energies), jnp.zeros(members))
+    return sampler_compiled(prior, of(ensemble), strategy)
