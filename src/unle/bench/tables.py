@@ -27,8 +27,8 @@ COUNTERPARTS = {
 NONE = "–"
 PARTIAL = "†"
 NOTATION = (
-    "(seeds × observations). ±: standard error over the means of seeds. sd: standard deviation over observations, "
-    "where there is one seed and so no standard error. "
+    "In brackets: seeds × observations. ±: standard error over the means of seeds. sd: standard deviation over "
+    "observations, where there is one seed and so no standard error. "
     f"{PARTIAL}: fewer than the task's observations, ten as a rule. Failures count with 1."
 )
 NOTATION_PUBLISHED = "Published ±: standard deviation over the published runs, by the root of their number."
