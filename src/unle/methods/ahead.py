@@ -4,13 +4,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-import jax.numpy as jnp
+import numpy as np
 
 from unle.methods.pairs import Pairs
 from unle.methods.rounds import Fitting
 from unle.models import AbstractBase, AbstractLikelihood, Ensemble, TiltedModel
 from unle.posterior import AbstractStrategy, sampler_compiled
 from unle.space import Prior
+from unle.space.transfer import on_device
 from unle.train import TiltedTraining
 
 
@@ -35,5 +36,5 @@ def sampler_ahead(
     """
     members = len(data.splits.train)
     energies = training.untrained(data.t.shape[1], data.w.shape[1], members=members)
-    ensemble = Ensemble(data.theta_space, data.x_space, TiltedModel(bases, energies), jnp.zeros(members))
+    ensemble = Ensemble(data.theta_space, data.x_space, TiltedModel(bases, energies), on_device(np.zeros(members)))
     return sampler_compiled(prior, of(ensemble), strategy)

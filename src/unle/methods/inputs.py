@@ -6,13 +6,13 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from unle.errors import InputError, UnleWarning
 from unle.simulate import Simulations
 from unle.space import Prior
+from unle.space.transfer import on_device
 
 FEWEST = 32  # simulations; fewer cannot be split into training and held-out rows that mean anything
 
@@ -75,7 +75,7 @@ def in_support(prior: Prior, theta: np.ndarray, valid: np.ndarray, numbers: np.n
         valid: which of them count.
         numbers: of the rows, for the message.
     """
-    outside = valid & ~np.asarray(_contains(prior, jnp.asarray(theta, jnp.float32)))
+    outside = valid & ~np.asarray(_contains(prior, on_device(theta)))
     if outside.any():
         row = int(np.argmax(outside))
         raise InputError(

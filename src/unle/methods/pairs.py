@@ -20,6 +20,7 @@ from unle.models import DoublyIntractableLikelihood, TractableLikelihood, with_v
 from unle.progress import progress
 from unle.simulate import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space
+from unle.space.transfer import on_device
 from unle.store import SimulationStore, StoredRows
 from unle.store.lots import Reservoir
 from unle.train import Splits, Stream, fit_validity, held_out_size, make_splits
@@ -100,8 +101,8 @@ def standardised_pairs(
     simulations = as_simulations(simulations)
     theta, x = valid_pairs(simulations, prior, warn=warn)
     theta_space, x_space = fit_theta_space(theta), fit_x_space(x)
-    t = apply_space(theta_space, jnp.asarray(theta, jnp.float32))
-    w = apply_space(x_space, jnp.asarray(x, jnp.float32))
+    t = apply_space(theta_space, on_device(theta))
+    w = apply_space(x_space, on_device(x))
     splits = make_splits(key, len(theta), members=members)
     everything = np.asarray(simulations.theta, float), np.asarray(simulations.x, float), np.asarray(simulations.valid)
     return Pairs(theta_space, x_space, t, w, splits, None, *everything)

@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import AbstractBase, NoEnergy, TiltedModel
+from unle.space.transfer import on_device
 from unle.train import AbstractParticles, JointSpace, Splits, TiltedFit, validate
 
 LOWEST_ESS = 0.01  # of the particles that estimate Z_pi: eighty of 8,192 draws of the base
@@ -67,7 +67,7 @@ def gated(
         held: how many of the held-out rows are not repetitions; all by default.
     """
     members = splits.train.shape[0]
-    alone = Choice(TiltedModel(bases, NoEnergy()), jnp.zeros(members), 0.0)
+    alone = Choice(TiltedModel(bases, NoEnergy()), on_device(np.zeros(members)), 0.0)
     if fit.validation is None:
         return alone
     models = TiltedModel(bases, fit.energies)
@@ -75,5 +75,5 @@ def gated(
     scores = validate(jr.split(key, members), joint, models, t, w, splits, particles, fit.particles)
     rows = np.ravel(np.asarray(scores.rows)[:, :held])
     gain, error = float(rows.mean()), float(rows.std() / np.sqrt(len(rows)))
-    trusted = float(jnp.min(scores.ess)) > LOWEST_ESS
+    trusted = float(np.min(np.asarray(scores.ess))) > LOWEST_ESS
     return Choice(models, scores.log_z, gain) if trusted and gain > error else alone  # NaN is not greater

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.models.mlp import Mlp
+from unle.space.transfer import on_device
 
 
 class AbstractEnergy(eqx.Module):
@@ -72,8 +73,8 @@ class MlpEnergy(AbstractEnergy):
         if not sees_theta:
             first = np.array(nets.weights[0])
             first[:, :dim_theta] = 0.0
-            nets = eqx.tree_at(lambda n: n.weights[0], nets, jnp.asarray(first))
-        return eqx.filter_vmap(lambda net: cls(net, bound))(nets)
+            nets = eqx.tree_at(lambda n: n.weights[0], nets, on_device(first, first.dtype))
+        return _around(cls, nets, bound)
 
     def __call__(self, t, r):
         """Return E(t, r)."""
@@ -87,3 +88,8 @@ class NoEnergy(AbstractEnergy):
     def __call__(self, t, r):
         """Return 0."""
         return jnp.zeros((), t.dtype)
+
+
+@eqx.filter_jit  # one small program, where `filter_vmap` alone would compile one for every array
+def _around(cls: type[MlpEnergy], nets: Mlp, bound: float | None) -> MlpEnergy:
+    return eqx.filter_vmap(lambda net: cls(net, bound))(nets)

@@ -7,6 +7,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from unle.space.transfer import on_device
+
 
 class Mlp(eqx.Module):
     """Map a vector through `depth` hidden layers of swish units.
@@ -62,10 +64,10 @@ class Mlp(eqx.Module):
         one = jax.eval_shape(lambda: cls(key, inputs, outputs, width=width, depth=depth))
         scales = [1.0] * depth + [output_scale]
         weights = tuple(
-            jnp.asarray(scale * rng.normal(size=(members, *w.shape)) / np.sqrt(w.shape[0]), w.dtype)
+            on_device(scale * rng.normal(size=(members, *w.shape)) / np.sqrt(w.shape[0]), w.dtype)
             for w, scale in zip(one.weights, scales, strict=True)
         )
-        biases = tuple(jnp.asarray(np.zeros((members, *b.shape)), b.dtype) for b in one.biases)
+        biases = tuple(on_device(np.zeros((members, *b.shape)), b.dtype) for b in one.biases)
         return eqx.tree_at(lambda net: (net.weights, net.biases), one, (weights, biases))
 
     def __call__(self, v: Float[Array, " inputs"]) -> Float[Array, " outputs"]:

@@ -27,6 +27,7 @@ from unle.posterior.draws import Draws
 from unle.posterior.strategies import AbstractStrategy, Sampled, TemperedSmc
 from unle.samplers import Family
 from unle.space import Prior
+from unle.space.transfer import on_device
 from unle.store.modules import load_module, save_module
 
 DRAWS = 10_000  # if nobody says how many
@@ -92,7 +93,7 @@ class Posterior(eqx.Module):
         if len({len(row) for row in rows}) > 1:
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
         keys = _keys(seed, len(rows))
-        result = _sample(self.prior, self.likelihood, strategy, keys, jnp.asarray(np.stack(rows), jnp.float32), n)
+        result = _sample(self.prior, self.likelihood, strategy, keys, on_device(np.stack(rows)), n)
         draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, _unstack(result), strict=True)]
         if not all(_is_sampled(one) for one in draws):
             raise InputError(
@@ -266,7 +267,7 @@ def compile_sampler(posterior: Posterior) -> None:
     x_space = getattr(posterior.likelihood, "x_space", None)
     if x_space is None or posterior.strategy is None:
         return
-    keys, rows = _keys(0, 1), jnp.zeros((1, 1, x_space.dim_x))
+    keys, rows = _keys(0, 1), on_device(np.zeros((1, 1, x_space.dim_x)))
     _sample.lower(posterior.prior, posterior.likelihood, posterior.strategy, keys, rows, DRAWS).compile()
 
 

@@ -22,6 +22,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from scipy.special import ndtri
 
 from unle.errors import InputError
+from unle.space.transfer import on_device
 
 KINDS = ("identity", "log", "asinh", "Yeo-Johnson")  # from simplest to most flexible; the index is the code
 IDENTITY, LOG, ASINH, YEO_JOHNSON = range(4)
@@ -115,8 +116,8 @@ def choose_marginals(values: ArrayLike, *, gain: float = GAIN) -> Marginals:
         values = values[np.random.default_rng(0).permutation(len(values))[:ROWS]]
     chosen = [_choose(column, gain) for column in values.T]
     kinds, *parameters = (np.array(column) for column in zip(*chosen, strict=True))
-    centre, scale, floor, power = (jnp.asarray(column, dtype=jnp.result_type(float)) for column in parameters)
-    return Marginals(kind=jnp.asarray(kinds, jnp.int32), centre=centre, scale=scale, floor=floor, power=power)
+    centre, scale, floor, power = (on_device(column, jnp.result_type(float)) for column in parameters)
+    return Marginals(kind=on_device(kinds, np.int32), centre=centre, scale=scale, floor=floor, power=power)
 
 
 def _choose(v: np.ndarray, gain: float) -> tuple[int, float, float, float, float]:

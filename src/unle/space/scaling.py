@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from unle.errors import InputError
 from unle.space.marginals import GAIN, ROWS, Marginals, choose_marginals
+from unle.space.transfer import on_device
 
 # A spread below this fraction of the magnitude is rounding: about eight units in the last place of float32.
 CONSTANT = 1e-6
@@ -237,11 +238,11 @@ def fit_x_space(x: ArrayLike) -> XSpace:
     dropped = np.setdiff1d(np.arange(len(moving)), kept)
     order = np.concatenate([kept, dropped]).astype(int)
     return XSpace(
-        standardiser=jax.tree.map(lambda leaf: leaf[order], space),
-        weights=jnp.asarray(weights, space.mean.dtype),
-        offset=jnp.asarray(offset, space.mean.dtype),
-        low=jnp.asarray(np.where(constant, np.median(x, axis=0), np.min(x, axis=0)), space.mean.dtype),
-        high=jnp.asarray(np.where(constant, np.median(x, axis=0), np.max(x, axis=0)), space.mean.dtype),
+        standardiser=jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[order], leaf.dtype), space),
+        weights=on_device(weights, space.mean.dtype),
+        offset=on_device(offset, space.mean.dtype),
+        low=on_device(np.where(constant, np.median(x, axis=0), np.min(x, axis=0)), space.mean.dtype),
+        high=on_device(np.where(constant, np.median(x, axis=0), np.max(x, axis=0)), space.mean.dtype),
         modelled=tuple(int(i) for i in moving[kept]),
         redundant=tuple(int(i) for i in moving[dropped]),
         constant=tuple(int(i) for i in np.flatnonzero(constant)),
@@ -269,7 +270,7 @@ def _fit(values: np.ndarray, *, gain: float) -> tuple[Standardiser, np.ndarray]:
     w = marginals.forward_table(values)
     mean, scale = _location_and_scale(w)
     dtype = jnp.result_type(float)
-    space = Standardiser(marginals=marginals, mean=jnp.asarray(mean, dtype), scale=jnp.asarray(scale, dtype))
+    space = Standardiser(marginals=marginals, mean=on_device(mean, dtype), scale=on_device(scale, dtype))
     return space, (w - mean) / scale
 
 

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.models import ConditionalGaussian, Flex, Mlp
 from unle.models.polynomial import monomial_count
 from unle.progress import progress
+from unle.space.transfer import on_device
 from unle.train.base_training import AbstractBaseTraining
 from unle.train.regression import Means, fit_means, highest_degree
 from unle.train.splits import Splits, batch_size, pad, step_count
@@ -106,8 +107,8 @@ def fit_gaussians(
             if stream is not None and first:
                 fresh = stream.take(settings.chunk * batch_size(settings.batch, splits.train.shape[1]))
                 t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
-            state = _chunk(state, bases, t, w, splits, keys, jnp.asarray(first), settings)
-            score = float(jnp.mean(state.best_score))
+            state = _chunk(state, bases, t, w, splits, keys, on_device(first, np.int32), settings)
+            score = float(np.mean(np.asarray(state.best_score)))
             bar.advance(settings.chunk, note=f"held-out log-likelihood {score:.2f}")
             best, since = (score, 0) if score > best + WORTHWHILE else (best, since + 1)
             if since >= settings.patience:
@@ -115,9 +116,9 @@ def fit_gaussians(
     rows = np.asarray(state.best_rows)[:, :held]
     difference = np.ravel(rows - means.scores)
     if np.mean(difference) > np.std(difference) / np.sqrt(len(difference)):
-        return eqx.tree_at(lambda b: b.correction.net, bases, state.best), jnp.asarray(rows.mean(1))
+        return eqx.tree_at(lambda b: b.correction.net, bases, state.best), on_device(rows.mean(1), rows.dtype)
     alone = eqx.tree_at(lambda b: b.correction, bases, means.correction)
-    return alone, jnp.asarray(means.scores.mean(1), t.dtype)
+    return alone, on_device(means.scores.mean(1), t.dtype)
 
 
 class _Fit(NamedTuple):
@@ -149,16 +150,22 @@ def _start(
     members, held = splits.held_out.shape
     sizes = {"width": settings.width, "depth": settings.depth, "output_scale": 0.01}
     nets = Mlp.stacked(key, members, t.shape[1], Flex.outputs(w.shape[1]), **sizes)
-    linear = (jnp.asarray(part, t.dtype) for part in means.linear)
-    bases = eqx.filter_vmap(lambda net, b, a, p: ConditionalGaussian(b, a, p, Flex(net)))(nets, *linear)
-    rows = jnp.asarray(np.stack([np.resize(row, held) for row in means.linear_scores]), t.dtype)
+    linear = (on_device(part, t.dtype) for part in means.linear)
+    bases = _bases(nets, *linear)
+    rows = on_device(np.stack([np.resize(row, held) for row in means.linear_scores]), t.dtype)
     optimiser = _zeros(jax.eval_shape(eqx.filter_vmap(_optimiser(settings).init), nets))  # Adam starts from zeros
-    score = jnp.asarray(means.linear_scores.mean(axis=1), t.dtype)
+    score = on_device(means.linear_scores.mean(axis=1), t.dtype)
     return bases, _Fit(nets, optimiser, nets, _zeros(nets), score, rows)
 
 
+@eqx.filter_jit
+@eqx.filter_vmap
+def _bases(net, offset, slope, whitener) -> ConditionalGaussian:
+    return ConditionalGaussian(offset, slope, whitener, Flex(net))
+
+
 def _zeros(tree):
-    return jax.tree.map(lambda leaf: jnp.asarray(np.zeros(leaf.shape, leaf.dtype)), tree)
+    return jax.tree.map(lambda leaf: on_device(np.zeros(leaf.shape), leaf.dtype), tree)
 
 
 @eqx.filter_jit

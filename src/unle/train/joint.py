@@ -12,10 +12,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import AbstractBase, TiltedModel
 from unle.space import Prior, ThetaSpace
+from unle.space.transfer import on_device
 
 SCALE_DRAWS = 4096
 
@@ -31,8 +33,8 @@ class JointSpace(eqx.Module):
     @classmethod
     def of(cls, prior: Prior, theta_space: ThetaSpace) -> "JointSpace":
         """Measure the spread of u under the prior."""
-        u = _unconstrained_draws(prior)
-        return cls(prior, theta_space, jnp.mean(u, axis=0), jnp.std(u, axis=0))
+        u = np.asarray(_unconstrained_draws(prior))
+        return cls(prior, theta_space, on_device(u.mean(axis=0), u.dtype), on_device(u.std(axis=0), u.dtype))
 
     def draws(self, key: PRNGKeyArray, base: AbstractBase, n: int) -> Float[Array, "n position"]:
         """Draw n positions of p(theta) q0(w | t)."""

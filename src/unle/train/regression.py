@@ -7,12 +7,12 @@ all of them, by the likelihood of the rows held out from each.
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from unle.models import Bend, Straight
 from unle.models.polynomial import monomial_count, monomials
+from unle.space.transfer import on_device
 from unle.train.splits import Splits
 
 RIDGE = 1e-3  # prior precision of standardised coefficients, against exactly collinear parameters
@@ -73,15 +73,15 @@ def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool =
     members = [
         _bend(t[rows], rungs[chosen], degree) for rows, rungs in zip(np.asarray(splits.train), bends, strict=True)
     ]
-    return Means(linear, jax.tree.map(lambda *leaves: jnp.stack(leaves), *members), *scores)
+    return Means(linear, jax.tree.map(lambda *leaves: on_device(np.stack(leaves)), *members), *scores)
 
 
 def _bend(t: np.ndarray, rung: "_Rung", degree: int) -> Bend:
     """Return one member's polynomial, filled up with zeros to the given degree."""
     coefficients = np.zeros((monomial_count(t.shape[1], degree), rung.coefficients.shape[1]))
     coefficients[: len(rung.coefficients)] = rung.coefficients
-    low, high = jnp.asarray(t.min(axis=0), jnp.float32), jnp.asarray(t.max(axis=0), jnp.float32)
-    return Bend(low, high, jnp.asarray(coefficients, jnp.float32), jnp.asarray(rung.whitener, jnp.float32), degree)
+    low, high, coefficients, whitener = map(on_device, (t.min(axis=0), t.max(axis=0), coefficients, rung.whitener))
+    return Bend(low, high, coefficients, whitener, degree)
 
 
 def highest_degree(dim: int) -> int:

@@ -7,6 +7,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from unle.space.transfer import on_device
+
 ROWS_PER_BATCH_ROW = 40
 LARGEST_BATCH = 4096
 ROWS_PER_STEP = 4  # of all rows: a fit to more takes more steps,
@@ -57,7 +59,7 @@ def make_splits(key: PRNGKeyArray, n: int, *, members: int, fraction: float = 0.
     order = np.asarray(jr.permutation(key, n))
     held_out = np.stack([np.take(order, np.arange(k * held, (k + 1) * held), mode="wrap") for k in range(members)])
     train = np.stack([np.setdiff1d(order, rows) for rows in held_out])
-    return Splits(jnp.asarray(train), jnp.asarray(held_out))
+    return Splits(on_device(train, np.int32), on_device(held_out, np.int32))
 
 
 def pad(

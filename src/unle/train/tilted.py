@@ -24,6 +24,7 @@ from unle.errors import Outcome
 from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
 from unle.progress import progress
 from unle.samplers import ess, normalise, over_devices
+from unle.space.transfer import on_device
 from unle.train.carry import WarmStart
 from unle.train.joint import JointSpace
 from unle.train.particles import AbstractParticles, Batch, Cloud, DataParticles
@@ -176,9 +177,9 @@ def fit_tilted(
     """
     members = splits.train.shape[0]
     key_init, key_train, key_z = jr.split(key, 3)
-    visible = jnp.asarray(sees_theta)
+    visible = on_device(sees_theta, bool)
     n_chunks = -(-round(share * settings.iterations) // settings.chunk)
-    skipped = jnp.asarray(max(0, settings.iterations - n_chunks * settings.chunk), jnp.int32)
+    skipped = on_device(max(0, settings.iterations - n_chunks * settings.chunk), np.int32)
     key_net, key_particles = jr.split(key_init)
     known = None if start is None else start.particles
     sizes = {"members": members, "key": key_net, "sees_theta": sees_theta}
@@ -199,13 +200,13 @@ def fit_tilted(
                 fresh = stream.take(settings.chunk * settings.batch)
                 t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
                 r = _put_features(r, bases, fresh)
-            first = jnp.asarray(chunk * settings.chunk)
+            first = on_device(chunk * settings.chunk, np.int32)
             new, metrics = _chunk(state, joint, bases, t, r, splits.train, keys_train, first, visible, settings)
             models = TiltedModel(bases, new.average)
             scores = validate(keys_z, joint, models, t, w, splits, settings.particles, new.particles)
             gains = np.asarray(scores.gain)
             healthy = _healthy(metrics, gains, highest)
-            state = new if healthy.all() else _roll_back(new, state, jnp.asarray(healthy))
+            state = new if healthy.all() else _roll_back(new, state, on_device(healthy, bool))
             recoveries += int((~healthy).sum())
             highest = np.where(healthy, np.maximum(highest, gains), highest)
             gain = float(np.mean(np.where(healthy, gains, highest)))
