@@ -1,7 +1,7 @@
 """A circuit that works: one draw of the prior in a hundred does, and looking for one takes time.
 
-Rounded to four digits, it was valid in 20 simulations of 20, with a period of 1165 ms, the animal's being 1171. The rest
-of its rhythm is another: the burst of AB/PD, for instance, is half as long as the animal's.
+Rounded to four digits, it was valid in 20 simulations of 20, with a period of 1165 ms, the animal's being 1171. The
+rest of its rhythm is another: the burst of AB/PD, for instance, is half as long as the animal's.
 
 Example:
     >>> from unle.pyloric.example import RHYTHMIC
