@@ -7,6 +7,7 @@ time.
 import importlib.util
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from unle.bench.tasks import pyloric
 from unle.cli import app
+from unle.methods import SUNLE, rounds
 from unle.models import Ensemble, NoEnergy, Region, TiltedModel, with_validity
 from unle.posterior import Draws, Posterior, TemperedSmc
 from unle.pyloric.simulators import observed
@@ -25,7 +27,7 @@ from unle.pyloric.specification import LOWER, UPPER
 from unle.simulate import fill
 from unle.space import fit_theta_space, fit_x_space
 from unle.store import RunDirectory
-from unle.train import GaussianTraining, make_splits
+from unle.train import GaussianTraining, TiltedTraining, ValidityTraining, fit_validity, make_splits
 
 pytestmark = pytest.mark.slow
 
@@ -105,6 +107,10 @@ def test_the_script_measures_rounds_energies_and_the_posterior(task, tmp_path, m
     spec = importlib.util.spec_from_file_location("pyloric_sunle", path)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    small = TiltedTraining(iterations=100, chunk=50)
+    monkeypatch.setattr(script.unle, "SUNLE", partial(SUNLE, members=2, training=small))
+    quick = partial(fit_validity, settings=ValidityTraining(members=2, width=16, depth=2, iterations=300))
+    monkeypatch.setattr(rounds, "fit_validity", quick)
     options = ["--engine", "cpu", "--first", "300", "--rounds", "1", "--size", "200", "--resimulate", "400"]
     monkeypatch.setattr("sys.argv", [str(path), *options, "--json", str(tmp_path / "r.json")])
     script.main()
