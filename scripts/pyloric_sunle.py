@@ -71,6 +71,7 @@ def measure(task: Task, sizes: list[int], simulate: Simulate, *, resimulate: int
 
     start = time.perf_counter()
     theta = np.asarray(posterior.sample(x_o, resimulate, seed=seed), float)
+    theta = np.random.default_rng(seed).permutation(theta)[:resimulate]  # there may be more, island by island
     drawing = time.perf_counter() - start
     simulations = simulate(theta, len(sizes))  # a round of its own: fresh noise
     final = {**scored(simulations, scale), "predicted": predicted(state.validity, theta), "draw_s": drawing}

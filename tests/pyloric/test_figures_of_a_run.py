@@ -21,9 +21,10 @@ from unle.bench.tasks import pyloric
 from unle.cli import app
 from unle.methods import SUNLE, rounds
 from unle.models import Ensemble, NoEnergy, Region, TiltedModel, with_validity
-from unle.posterior import Draws, Posterior, TemperedSmc
+from unle.posterior import Chains, Draws, Posterior, TemperedSmc
 from unle.pyloric.simulators import observed
 from unle.pyloric.specification import LOWER, UPPER
+from unle.samplers import RandomWalk
 from unle.simulate import fill
 from unle.space import fit_theta_space, fit_x_space
 from unle.store import RunDirectory
@@ -107,8 +108,12 @@ def test_the_script_measures_rounds_energies_and_the_posterior(task, tmp_path, m
     spec = importlib.util.spec_from_file_location("pyloric_sunle", path)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    small = TiltedTraining(iterations=100, chunk=50)
-    monkeypatch.setattr(script.unle, "SUNLE", partial(SUNLE, members=2, training=small))
+    small = {
+        "base": GaussianTraining(width=8, depth=1, iterations=50),
+        "training": TiltedTraining(iterations=100, chunk=50),
+        "strategy": Chains(RandomWalk(), chains=20, warm_up=200),
+    }
+    monkeypatch.setattr(script.unle, "SUNLE", partial(SUNLE, members=2, **small))
     quick = partial(fit_validity, settings=ValidityTraining(members=2, width=16, depth=2, iterations=300))
     monkeypatch.setattr(rounds, "fit_validity", quick)
     options = ["--engine", "cpu", "--first", "300", "--rounds", "1", "--size", "200", "--resimulate", "400"]
@@ -119,7 +124,7 @@ def test_the_script_measures_rounds_energies_and_the_posterior(task, tmp_path, m
     record = json.loads((tmp_path / "r.json").read_text())
     assert [one["simulations"] for one in record["rounds"]] == [300, 200]
     final = record["posterior"]
+    assert final["simulations"] == 400
     assert final["energy_score"] < record["rounds"][0]["energy_score"]
-    assert final["valid"] > record["rounds"][0]["valid"]
-    assert 0.3 < final["predicted"] < 1
+    assert 0 < final["predicted"] < 1
     assert f"{final['predicted']:.4f}" in lines[4]
