@@ -83,5 +83,5 @@ def test_quick_ends_within_five_minutes(tmp_path):
     assert {outcome for *_, outcome, _ in rows} == {"ok"}
     scores = {(task, method): c2st for task, method, _, c2st in rows}
     assert scores["two_moons", "aunle"] < 0.65
-    assert b"best amortised" in out
+    assert b"best pub. amortised" in out
     assert "two_moons" in (tmp_path / "table.md").read_text()

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unle.bench import task
+from unle.bench import paper_densities, task
 from unle.bench.found import Found
 from unle.bench.paper import BUDGETS, FIGURES, TASKS
 from unle.bench.paper_pyloric import pyloric
+from unle.bench.results_csv import as_csv
+from unle.bench.tables import stages
 from unle.cli import app
 from unle.plot import kernel_density
 from unle.store import RunDirectory
@@ -115,6 +117,51 @@ def test_rounds_of_a_run_are_drawn_beside_the_published_ones():
 def test_a_run_of_another_model_is_refused(tmp_path):
     run = RunDirectory.create(tmp_path / "run", {"model": "two_moons"})
     run.likelihood(0).with_suffix(".json").write_text("{}")
-    outcome = CliRunner().invoke(app, ["paper", "--only", "pyloric", "--pyloric", str(run.path)])
+    out = tmp_path / "out"
+    outcome = CliRunner().invoke(app, ["paper", "--only", "pyloric", "--pyloric", str(run.path), "--out", str(out)])
     assert outcome.exit_code != 0
     assert "two_moons" in outcome.output
+    assert not out.exists()  # nothing is left of what failed
+
+
+def test_a_csv_lacks_draws_not_rows(results, tmp_path):
+    with ResultsStore(results) as store:
+        (tmp_path / "r.csv").write_text(as_csv(store.rows()))
+    arguments = ["paper", "--results", str(tmp_path / "r.csv"), "--out", str(tmp_path / "out"), "--only", "moons"]
+    outcome = CliRunner().invoke(app, [*arguments, "--only", "c2st"])
+    assert outcome.exit_code == 0, outcome.output
+    assert "moons: 0 pictures; this needs stored draws, and a .csv holds rows alone" in outcome.output
+    assert "c2st: 1 picture; rows are missing: unle bench" in outcome.output
+    assert "index.html  (1 picture)" in outcome.output
+
+
+def test_the_exact_posterior_is_that_of_the_observation_drawn(tmp_path):
+    toy = task("bimodal")
+    with ResultsStore(tmp_path / "r.sqlite") as store:
+        for method, observation in (("aunle", 3), ("nle", 1), ("sunle", 3)):
+            draws = toy.reference(toy.observation(observation), 300)
+            store.keep(Cell("bimodal", method, 1000, 0, observation), "draws", {"draws": draws})
+        figure, shown, x_o = paper_densities.bimodal(Found(store), ("aunle", "nle", "sunle"))
+    assert shown == ["aunle", "sunle"]  # nle has draws of another observation
+    np.testing.assert_array_equal(x_o, toy.observation(3))
+    assert figure is not None
+
+
+def test_times_of_machines_stay_apart_and_compiled_runs_count_alone(tmp_path):
+    with ResultsStore(tmp_path / "r.sqlite") as store:
+        cases = ((1, "fast", True, 10, 9.0), (2, "fast", False, 10, 1.0), (3, "slow", True, 10, 50.0))
+        for i, machine, cold, together, seconds in (*cases, (4, "slow", True, 1, 70.0)):
+            conditions = CONDITIONS | {"machine": machine, "cold": cold, "together": together}
+            store.add(Cell("two_moons", "aunle", 1000, 0, i), OK, {"train_s": 60 * seconds}, conditions)
+        found = Found(store)
+        heads, table = stages(found.rows)
+    assert found.machines(["aunle"]) == ["fast", "slow"]
+    assert found.stages("two_moons", "aunle", "fast")[1000]["train"] == 1.0
+    assert found.stages("two_moons", "aunle", "slow")[1000]["train"] == 50.0  # of whole runs
+    columns = [heads.index(name) for name in ("train", "drawn together", "compiling", "machine")]
+    assert [[line[k] for k in columns] for line in table] == [
+        ["60", "10", "no", "fast"],
+        ["4200", "1", "yes", "slow"],
+        ["3000", "10", "yes", "slow"],
+    ]
+    assert len(FIGURES["time"](found).drawn) == 4  # two kinds of pictures, two machines

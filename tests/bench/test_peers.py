@@ -46,6 +46,24 @@ def test_draws_and_times_come_back(infer, tmp_path):
     assert outcome.notes["rounds"] == [0.5]
 
 
+def test_what_is_not_there_is_told_before_it_is_wanted(tmp_path, monkeypatch):
+    monkeypatch.delenv(ENVIRONMENT_VARIABLE, raising=False)
+    with pytest.raises(InputError, match="--sbi-python PATH"):
+        Peer("nle").check()
+    python = tmp_path / "python"
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(python))
+    with pytest.raises(InputError, match="could not be run"):
+        Peer("nle").check()
+    for status, complaint in ((1, "has no sbi; try"), (0, None)):
+        python.write_text(f"#!/bin/sh\nexit {status}\n")
+        python.chmod(0o755)
+        if complaint is None:
+            Peer("nle").check()
+        else:
+            with pytest.raises(InputError, match=complaint):
+                Peer("nle").check()
+
+
 def test_a_child_that_breaks_is_named(infer):
     with pytest.raises(InputError, match="no such module"):
         infer([*SAYS, "echo no such module >&2"])

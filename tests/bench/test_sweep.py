@@ -1,19 +1,31 @@
 """Sweeps: what is planned, what is written, what survives."""
 
 import json
+import re
+import sys
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from unle.bench import TASKS
 from unle.bench import registry as registry_room
+from unle.bench import scoring as scoring_room
 from unle.bench.contestant import AbstractContestant, Outcome
+from unle.bench.methods import METHODS
 from unle.bench.published import SOURCES, best, number_of, published
 from unle.bench.results_page import results_page
 from unle.bench.running import run_sweep
-from unle.bench.scoring import Scorer
+from unle.bench.scoring import Scorer, problem_with, reference_draws
+from unle.bench.summaries import summaries
 from unle.bench.sweep import Job, Sweep, fail_job
-from unle.bench.tables import comparison, summaries
-from unle.errors import InputError, StoreError
+from unle.bench.tables import comparison
+from unle.bench.task import Task
+from unle.cli import app
+from unle.commands import bench as bench_command
+from unle.errors import InputError, StoreError, UnleWarning
 from unle.store.results import OK, Cell, ResultsStore
 
 DRAWS = 100
@@ -106,7 +118,7 @@ def test_failures_are_rows_with_a_reason(own, tmp_path):
         assert rows[7, 1]["outcome"] == OK  # one bad observation does not spoil the others
         assert "4 failed" not in results_page(list(rows.values()))
         assert "3 failed" in results_page(list(rows.values()))
-        assert results.forget_failures() == 4
+        assert results.forget(results.failed()) == 4
     assert len(sweep_of(own, budgets=(13, 7)).jobs(ResultsStore(path).finished())) == 2
 
 
@@ -138,6 +150,115 @@ def test_a_file_keeps_to_one_convention(own, tmp_path):
     run_sweep(sweep_of(own), path)
     with pytest.raises(StoreError, match="draws 100; got 200"):
         run_sweep(sweep_of(own, scorer=Scorer(200)), path)
+
+
+def test_a_file_keeps_to_one_source_of_observations(own, tmp_path, monkeypatch):
+    path = tmp_path / "r.sqlite"
+    run_sweep(sweep_of(own), path)
+    monkeypatch.setattr(Task, "observation_source", property(lambda self: "another's"))
+    with pytest.raises(StoreError, match="observations of two_moons .* got another's, which must not be mixed"):
+        run_sweep(sweep_of(own), path)
+
+
+def test_what_cannot_be_scored_is_a_failure_of_its_own(own, tmp_path, monkeypatch):
+    def reference(task, i, n):
+        if i == 2:
+            raise FloatingPointError("no reference")
+        return reference_draws(task, i, n)
+
+    monkeypatch.setattr(scoring_room, "reference_draws", reference)
+    run_sweep(sweep_of(own), tmp_path / "r.sqlite")
+    with ResultsStore(tmp_path / "r.sqlite") as results:
+        found = {row["observation"]: (row["outcome"], row["c2st"]) for row in results.rows()}
+    assert found == {1: (OK, 0.75), 2: ("not scored: FloatingPointError: no reference", 1.0), 3: (OK, 0.75)}
+
+
+def test_tasks_without_a_reference_are_refused_and_all_skips_them(own):
+    with pytest.raises(InputError, match="expected tasks whose posterior is known.*pyloric_15"):
+        sweep_of(own, tasks=("two_moons", "pyloric_15"))
+    given = dict.fromkeys(("tasks", "methods", "budgets", "seeds", "observations")) | {"methods": "prior"}
+    everything = bench_command._sweep(given | {"tasks": "all"}, quick=False, draws=100, classifier="fast", own=())
+    assert set(everything.tasks) == {name for name in TASKS if not name.startswith("pyloric")}
+
+
+def test_what_is_not_installed_is_no_result(own, tmp_path, monkeypatch):
+    path = tmp_path / "r.sqlite"
+    fake = type(sweep_of(own).registry().method("fake"))
+
+    def check(self):
+        raise InputError("expected something; try: pip install it.")
+
+    run_sweep(sweep_of(own), path)
+    monkeypatch.setattr(fake, "check", check)
+    run_sweep(sweep_of(own), path)  # nothing is left to do
+    with pytest.raises(InputError, match="pip install it"):
+        run_sweep(sweep_of(own, seeds=(0, 1)), path)
+    with ResultsStore(path) as results:
+        assert {row["seed"] for row in results.rows()} == {0}
+    monkeypatch.setitem(sys.modules, "flowjax", None)
+    for name in ("nle", "snle"):
+        with pytest.raises(InputError, match=r"flows need flowjax .* try: pip install 'unle\[bench\]'"):
+            METHODS[name].check()
+
+
+def test_retry_forgets_what_it_tries_again_and_no_more(own, tmp_path):
+    path = tmp_path / "r.sqlite"
+
+    def bench(*arguments):
+        common = ["--tasks", "two_moons", "--observations", "1,2", "--draws", DRAWS, "--workers", 1]
+        arguments = ["bench", *common, "--results", path, "--with", own, *arguments]
+        return CliRunner().invoke(app, list(map(str, arguments)))
+
+    failing = ("--methods", "fake", "--budgets", 13)
+    outcome = bench(*failing)
+    assert outcome.exit_code == 1
+    assert "every row of this sweep failed; the first of the reasons: ValueError: unlucky number" in outcome.output
+    outcome = bench("--methods", "fake", "--budgets", 5, "--retry")
+    assert outcome.exit_code == 0, outcome.output
+    assert "0 failed rows to be tried again" in outcome.output
+    with ResultsStore(path) as results:
+        assert {cell.budget for cell in results.failed()} == {13}
+        assert len(results.finished()) == 4
+    assert "2 failed rows to be tried again" in bench(*failing, "--retry").output
+    for option, text, complaint in (
+        ("--observations", "11", "expected observations from 1 to 10; got 11."),
+        ("--seeds", "3-1", "expected --seeds from the smaller to the larger number; got '3-1'."),
+        ("--budgets", "0", "expected budgets of at least one simulation; got 0."),
+    ):
+        assert complaint in bench("--methods", "fake", option, text).output
+
+
+def test_copies_of_draws_are_told():
+    draws = np.random.default_rng(0).normal(size=(DRAWS, 2))
+    assert problem_with(draws, DRAWS, 2) is None
+    with pytest.warns(UnleWarning, match="only 10 of 100 draws are distinct"):
+        assert problem_with(np.repeat(draws[:10], 10, axis=0), DRAWS, 2) is None
+
+
+def test_the_examples_of_the_documentation_run(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "benchmark.md").read_text()
+    blocks = re.findall(r"```python\n(# \w+\.py\n.*?)```", page, flags=re.DOTALL)
+    files = [tmp_path / block.splitlines()[0].removeprefix("# ") for block in blocks]
+    for file, block in zip(files, blocks, strict=True):
+        file.write_text(block)
+    assert [file.name for file in files] == ["mine.py", "mytask.py"]
+    extra = tuple(map(str, files))
+    sweep = Sweep(("mytask",), ("neighbours", "exact"), observations=(1, 2), scorer=Scorer(DRAWS), extra=extra)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnleWarning)
+        run_sweep(sweep, tmp_path / "r.sqlite")
+    with ResultsStore(tmp_path / "r.sqlite") as results:
+        assert results.failed() == set()
+        assert len(results.finished()) == 4
+    # The posterior of the example is right: simulations that fell near an observation are draws of it.
+    task = sweep.registry().task("mytask")
+    theta = task.prior.sample(400_000, seed=0)
+    x_o = task.observation(1)
+    near = theta[np.abs(task.simulate(theta, 1) - x_o).max(axis=1) < 0.1]
+    exact = task.reference(x_o, 100_000)
+    error = exact.std(axis=0) / np.sqrt(len(near))
+    np.testing.assert_array_less(np.abs(near.mean(axis=0) - exact.mean(axis=0)), 4 * error + 0.01)
+    np.testing.assert_allclose(near.std(axis=0), exact.std(axis=0), rtol=4 / np.sqrt(2 * len(near)) + 0.02)
 
 
 def test_a_row_is_written_once(tmp_path):
@@ -189,11 +310,20 @@ def test_tables_show_ours_beside_published(own, tmp_path):
     with ResultsStore(path) as results:
         rows = [row | {"method": "aunle"} for row in results.rows()]
     found = summaries(rows)["two_moons", "aunle", 1000]
-    assert (found.mean, found.rows, found.failures, found.seconds) == (0.75, 6, 0, 3.0)
+    assert (found.mean, found.error, found.rows, found.failures) == (0.75, 0.0, 6, 0)
+    assert comparison(rows)[1] == [["two_moons", "aunle", "0.750 ± 0.000 (2×3)†"]]  # 100 draws: nothing published
+    assert "| `aunle` | 0.750 ± 0.000 (2×3)† |\n" in results_page(rows)
+    for row in rows:
+        row["conditions"]["draws"] = 10_000
     heads, table = comparison(rows)
-    assert table == [["two_moons", "1,000", "0.750 ± 0.000 (6)", "0.543", "0.543 AUNLE", "0.572 SUNLE"]]
-    assert heads[2:4] == ["aunle", "AUNLE (published)"]
-    assert "| `aunle` | 0.750 ± 0.000 (6) | 0.543 |" in results_page(rows)
+    assert heads == ["task", "method", "1,000"]
+    assert [line[1:] for line in table] == [
+        ["aunle", "0.750 ± 0.000 (2×3)†"],
+        ["published AUNLE", "0.543 ± 0.006"],
+        ["best pub. amortised", "0.543 ± 0.006 AUNLE"],
+        ["best pub. sequential", "0.572 ± 0.011 SUNLE"],
+    ]
+    assert "| `aunle` | 0.750 ± 0.000 (2×3)† | 0.543 ± 0.006 |" in results_page(rows)
 
 
 def test_published_numbers_have_sources_and_are_those_of_the_papers():

@@ -75,10 +75,10 @@ def test_one_network_that_expects_a_failure_is_enough():
     assert float(agreed) < float(net(theta))
 
 
-def test_most_proposals_avoid_failures_and_some_do_not():
+def test_half_of_the_proposals_avoid_failures_and_half_do_not():
     prior, net = unle.Prior.uniform(low=[-2.0], high=[2.0]), networks([2.0, 2.0])
     strategy = TemperedSmc(islands=2, particles=1000)
-    theta = draw_proposals(jr.key(1), prior, Nothing(), net, strategy, np.zeros((1, 1)), 4000)
+    theta = draw_proposals(jr.key(1), prior, Nothing(), Nothing(), net, strategy, np.zeros((1, 1)), 4000)
     assert theta.shape == (4000, 1)
     grid = np.linspace(-2, 2, 401)[:, None]
     chance = np.exp(np.asarray(jax.vmap(net)(jnp.asarray(grid, jnp.float32)), float))
@@ -97,6 +97,6 @@ def test_most_proposals_avoid_failures_and_some_do_not():
 def test_where_nothing_fails_proposals_are_the_posterior():
     prior = unle.Prior.uniform(low=[-2.0], high=[2.0])
     strategy = TemperedSmc(islands=2, particles=1000)
-    theta = draw_proposals(jr.key(1), prior, Nothing(), AlwaysValid(), strategy, np.zeros((1, 1)), 2000)
+    theta = draw_proposals(jr.key(1), prior, Nothing(), Nothing(), AlwaysValid(), strategy, np.zeros((1, 1)), 2000)
     assert theta.shape == (2000, 1)
     assert theta.mean() == pytest.approx(0.0, abs=4 * 1.16 / np.sqrt(500))

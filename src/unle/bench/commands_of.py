@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from unle.bench import TASKS
-from unle.bench.tables import COUNTERPARTS, ordered
+from unle.bench.summaries import ordered
+from unle.bench.tables import COUNTERPARTS
 
 
 def commands_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:

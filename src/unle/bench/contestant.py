@@ -59,6 +59,12 @@ class AbstractContestant(abc.ABC):
 
     sequential: ClassVar[bool] = False
 
+    def check(self) -> None:  # noqa: B027  # most methods need nothing that might be missing
+        """Raise an `InputError` if something that the method needs is not installed; called before a sweep begins.
+
+        A method that fails at a task is a result; a method that is not there is not.
+        """
+
     @abc.abstractmethod
     def infer(
         self, task: Task, *, budget: int, seed: int, observations: Mapping[int, np.ndarray], draws: int
@@ -87,10 +93,16 @@ class Amortised(AbstractContestant):
     Args:
         build: from a task to something with `fit((theta, x), seed=...)` that returns a `Posterior`.
         change: turns the fitted posterior into the one to draw from.
+        needs: raises an error if a package is missing.
     """
 
     build: Callable[[Task], Any]
     change: Callable[[Posterior], Posterior] = lambda posterior: posterior
+    needs: Callable[[], None] = lambda: None
+
+    def check(self):
+        """Ask what was given as `needs`."""
+        self.needs()
 
     def infer(self, task, *, budget, seed, observations, draws):
         """Fit once, then draw for all observations in one call."""
@@ -111,11 +123,17 @@ class Sequential(AbstractContestant):
     Args:
         build: from a task and a simulator to something with `begin` and `drive`, as `unle.SUNLE` has them.
         rounds: of simulations.
+        needs: raises an error if a package is missing.
     """
 
     build: Callable[[Task, Any], Any]
     rounds: int = 10
+    needs: Callable[[], None] = lambda: None
     sequential: ClassVar[bool] = True
+
+    def check(self):
+        """Ask what was given as `needs`."""
+        self.needs()
 
     def infer(self, task, *, budget, seed, observations, draws):
         """Run the rounds for each observation."""

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+MISSING = "rows are missing"
+
 
 @dataclass(frozen=True)
 class Drawn:
@@ -24,6 +26,7 @@ class PaperFigure:
         drawn: pictures, as far as rows exist.
         missing: (task, method, budget) without rows.
         how: the command that makes what is missing, where it is not a benchmark.
+        why: what is missing, as the first half of a sentence that ends with the command.
     """
 
     name: str
@@ -32,6 +35,7 @@ class PaperFigure:
     drawn: list[Drawn] = field(default_factory=list)
     missing: list[tuple[str, str, int]] = field(default_factory=list)
     how: str | None = None
+    why: str = MISSING
 
     @property
     def command(self) -> str | None:

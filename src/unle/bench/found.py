@@ -9,10 +9,9 @@ import numpy as np
 from unle.bench import TASKS
 from unle.bench.registry import Registry
 from unle.bench.results_csv import RowsAlone
-from unle.bench.tables import ordered, summaries
-from unle.store.results import OK, Cell, ResultsStore
-
-STAGES = ("simulate", "train", "infer")
+from unle.bench.summaries import Summary, comparable, ordered, summaries
+from unle.bench.timing import Run, Times, timings
+from unle.store.results import Cell, ResultsStore
 
 
 class Found:
@@ -29,39 +28,56 @@ class Found:
         self.rows: list[dict[str, Any]] = results.rows()
 
     @cached_property
-    def summaries(self) -> dict:
+    def summaries(self) -> dict[tuple[str, str, int], Summary]:
         """Summaries of C2ST by (task, method, budget)."""
         return summaries(self.rows)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether published numbers may be drawn beside these rows."""
+        return comparable(self.rows)
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether draws and densities may be stored beside the rows."""
+        return not isinstance(self._results, RowsAlone)
 
     def tasks(self, methods: Iterable[str]) -> list[str]:
         """Return the tasks that have rows of one of the methods."""
         wanted = set(methods)
         return ordered((task for task, method, _ in self.summaries if method in wanted), list(TASKS))
 
-    def curve(self, task: str, method: str) -> list[tuple[int, float, float]]:
-        """Return (budget, mean C2ST, standard error), by budget."""
+    def curve(self, task: str, method: str) -> list[tuple[int, Summary]]:
+        """Return (budget, summary of C2ST), by budget."""
         keys = sorted(key for key in self.summaries if key[:2] == (task, method))
-        found = [(key[2], self.summaries[key]) for key in keys]
-        return [(budget, one.mean, one.error if np.isfinite(one.error) else 0.0) for budget, one in found]
+        return [(key[2], self.summaries[key]) for key in keys]
 
-    def stages(self, task: str, method: str) -> dict[int, dict[str, float]]:
-        """Return the mean minutes of every stage, by budget; an observation is charged with the whole fit."""
-        minutes: dict[int, dict[str, float]] = {}
-        for budget in sorted({key[2] for key in self.summaries if key[:2] == (task, method)}):
-            rows = [r for r in self.rows if (r["task"], r["method"], r["budget"]) == (task, method, budget)]
-            rows = [row for row in rows if row["outcome"] == OK]
-            if rows:
-                minutes[budget] = {s: float(np.mean([r[f"{s}_s"] or 0.0 for r in rows])) / 60 for s in STAGES}
-        return minutes
+    @cached_property
+    def _timings(self) -> dict[Run, Times]:
+        return timings(self.rows)
 
-    def devices(self) -> list[str]:
-        """Return the machines that rows were made on."""
-        conditions = [row["conditions"] for row in self.rows]
-        return sorted({one.get("machine") or one.get("device", "unknown") for one in conditions})
+    def machines(self, methods: Iterable[str]) -> list[str]:
+        """Return the machines on which rows of one of the methods were made."""
+        wanted = set(methods)
+        return sorted({run.machine for run in self._timings if run.method in wanted})
 
-    def pictured(self, task: str, method: str, name: str) -> Cell | None:
-        """Return the row with the largest budget that has such a record, or None."""
+    def stages(self, task: str, method: str, machine: str) -> dict[int, dict[str, float]]:
+        """Return the mean minutes of every stage on a machine, by budget; an observation is charged with the whole fit.
+
+        Where observations were drawn in calls of different sizes, those of the largest count: whole runs, not what an
+        interruption had left.
+        """
+        runs = [run for run in self._timings if (run.task, run.method, run.machine) == (task, method, machine)]
+        largest = {run.budget: run for run in sorted(runs, key=lambda run: run.together)}
+        return {
+            budget: {stage: seconds / 60 for stage, seconds in self._timings[run].seconds.items()}
+            for budget, run in sorted(largest.items())
+        }
+
+    def pictured(self, task: str, method: str, name: str, observation: int | None = None) -> Cell | None:
+        """Return the row with the largest budget that has such a record, of one observation or of any, or None."""
         cells = [cell for cell in self._results.records(name) if (cell.task, cell.method) == (task, method)]
+        cells = [cell for cell in cells if observation in (None, cell.observation)]
         return max(cells, key=lambda cell: (cell.budget, -cell.seed), default=None)
 
     def record(self, cell: Cell, name: str) -> dict[str, np.ndarray]:

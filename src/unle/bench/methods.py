@@ -5,6 +5,7 @@ from unle.bench.peers import Peer
 from unle.bench.yardsticks import Exact, FromPrior
 from unle.methods import AUNLE, NLE, SMNLE, SNLE, SUNLE, ByExchange
 from unle.models import ConditionalLikelihood, Ensemble, SplineFlow
+from unle.models.flows import check_flows
 from unle.posterior import Exchange, Posterior
 from unle.train import FixedBase, PersistentChains, TiltedTraining, WarmSmc
 
@@ -30,10 +31,12 @@ def followed_by(particles):
 METHODS: dict[str, AbstractContestant] = {
     "aunle": Amortised(lambda task: AUNLE(task.prior)),
     "sunle": Sequential(lambda task, simulator: SUNLE(task.prior, simulator)),
-    "nle": Amortised(lambda task: NLE(task.prior)),
-    "nle-spline": Amortised(lambda task: NLE(task.prior, flow=SplineFlow())),
-    "snle": Sequential(lambda task, simulator: SNLE(task.prior, simulator)),
-    "snle-spline": Sequential(lambda task, simulator: SNLE(task.prior, simulator, flow=SplineFlow())),
+    "nle": Amortised(lambda task: NLE(task.prior), needs=check_flows),
+    "nle-spline": Amortised(lambda task: NLE(task.prior, flow=SplineFlow()), needs=check_flows),
+    "snle": Sequential(lambda task, simulator: SNLE(task.prior, simulator), needs=check_flows),
+    "snle-spline": Sequential(
+        lambda task, simulator: SNLE(task.prior, simulator, flow=SplineFlow()), needs=check_flows
+    ),
     "smnle-sm": Amortised(lambda task: SMNLE(task.prior)),
     "smnle-ssm": Amortised(lambda task: SMNLE(task.prior, sliced=True)),
     "gaussian": Amortised(base_alone),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from unle.bench import paper_densities
-from unle.bench.figure import Drawn, PaperFigure
+from unle.bench.figure import MISSING, Drawn, PaperFigure
 from unle.bench.found import Found
 from unle.bench.published import number_of
 from unle.bench.tables import COUNTERPARTS
@@ -31,14 +31,18 @@ def _curves(found: Found, methods: Sequence[str], *, with_published: bool = True
         for k, method in enumerate(methods):
             points = found.curve(task, method)
             if points:
-                budgets, means, errors = zip(*points, strict=True)
-                lines.append(Series(method, budgets, means, errors, k))
-            counterpart = COUNTERPARTS.get(method) if with_published else None
+                budgets, ours = zip(*points, strict=True)
+                means, errors, deviations, partial = zip(
+                    *((one.mean, one.error, one.deviation, one.partial) for one in ours), strict=True
+                )
+                lines.append(Series(method, budgets, means, errors, deviations, partial, colour=k))
+            counterpart = COUNTERPARTS.get(method) if with_published and found.comparable else None
             numbers = [number_of(counterpart, task, budget) for budget in BUDGETS] if counterpart else []
             known = [one for one in numbers if one is not None]
             if known:
                 label = f"{counterpart} (published)"
-                lines.append(Series(label, [o.budget for o in known], [o.c2st for o in known], None, k, published=True))
+                numbers = [o.budget for o in known], [o.c2st for o in known]
+                lines.append(Series(label, *numbers, colour=k, published=True))
         panels[task] = lines
     return panels
 
@@ -58,7 +62,11 @@ def _compare(found: Found, name: str, title: str, text: str, methods: Sequence[s
     panels = _curves(found, methods, **options)
     drawn = []
     if panels:
-        caption = "Mean over seeds and observations; bars are standard errors. Dashed: published."
+        caption = (
+            "Mean over seeds and observations. Bars with caps: standard error over seeds. Thin lines without caps,"
+            " where there is one seed: standard deviation over observations. Hollow: not all observations."
+        )
+        caption += " Dashed: published." if any(line.published for lines in panels.values() for line in lines) else ""
         drawn = [Drawn(budget_curves(panels), caption, _describe(panels, "C2ST against simulations"))]
     return PaperFigure(name, title, text, drawn, _absent(found, TASKS, methods, BUDGETS))
 
@@ -103,30 +111,33 @@ def times(found: Found) -> PaperFigure:
     """Figures of the appendix: where the time goes, and whose time it is."""
     drawn = []
     for method in ("aunle", "sunle"):
-        bars = {task: found.stages(task, method) for task in found.tasks([method])}
-        if bars:
-            alt = f"Minutes of {method} by stage and budget for {', '.join(bars)}."
-            drawn.append(Drawn(stage_bars(bars), f"{method.upper()}: minutes per run, compilation included.", alt))
-    for ours, theirs in (("aunle", "nle"), ("sunle", "snle")):
-        panels = _minutes(found, (ours, theirs))
-        if panels:
-            caption = "Minutes per run. Published times were measured on other machines: a GPU for AUNLE and SUNLE, one"
-            caption += " thread of a CPU for NLE and SNLE."
+        for machine in found.machines([method]):
+            bars = {task: found.stages(task, method, machine) for task in found.tasks([method])}
+            bars = {task: stages for task, stages in bars.items() if stages}
+            alt = f"Minutes of {method} on {machine} by stage and budget for {', '.join(bars)}."
+            drawn.append(Drawn(stage_bars(bars), f"{method.upper()} on {machine}: minutes per run.", alt))
+    for methods in (("aunle", "nle"), ("sunle", "snle")):
+        for machine in found.machines(methods):
+            panels = _minutes(found, methods, machine)
+            caption = f"Minutes per run on {machine}. Published times were measured on other machines: a GPU for AUNLE"
+            caption += " and SUNLE, one thread of a CPU for NLE and SNLE."
             figure = budget_curves(panels, label="minutes", logarithmic=True, chance=False)
             drawn.append(Drawn(figure, caption, _describe(panels, "Minutes against simulations")))
     text = (
-        f"Seconds of simulating, training and drawing. Devices of these rows: {', '.join(found.devices()) or 'none'}."
+        "Minutes of simulating, training and drawing for one observation, every machine by itself. Runs that found"
+        " their programs compiled count alone where there are some; otherwise the time of compiling is included."
     )
     missing = _absent(found, TASKS, ("aunle", "sunle", "nle", "snle"), BUDGETS)
     return PaperFigure("time", "Time", text, drawn, missing)
 
 
-def _minutes(found: Found, methods: Sequence[str]) -> dict[str, list[Series]]:
+def _minutes(found: Found, methods: Sequence[str], machine: str) -> dict[str, list[Series]]:
     panels: dict[str, list[Series]] = {}
     for task in found.tasks(methods):
         lines = []
         for k, method in enumerate(methods):
-            points = [(budget, sum(stages.values())) for budget, stages in sorted(found.stages(task, method).items())]
+            times = found.stages(task, method, machine)
+            points = [(budget, sum(stages.values())) for budget, stages in times.items()]
             if points:
                 lines.append(Series(method, *zip(*points, strict=True), colour=k))
             numbers = [number_of(COUNTERPARTS[method], task, budget) for budget in BUDGETS]
@@ -134,8 +145,19 @@ def _minutes(found: Found, methods: Sequence[str]) -> dict[str, list[Series]]:
             if known:
                 label = f"{COUNTERPARTS[method]} (published)"
                 lines.append(Series(label, *zip(*known, strict=True), colour=k, published=True))
-        panels[task] = lines
+        if any(not line.published for line in lines):
+            panels[task] = lines
     return panels
+
+
+def _why(found: Found, missing: Iterable[tuple[str, str, int]]) -> str:
+    """Return what a figure of draws lacks: rows, or the arrays that only a results file holds beside them."""
+    if not found.has_arrays:
+        return "this needs stored draws, and a .csv holds rows alone; give the results file, or make one"
+    have = {key[:2] for key in found.summaries}
+    if any(key[:2] not in have for key in missing):
+        return MISSING
+    return "stored draws are missing, and rows that exist are not made again; into another file, by --results FILE"
 
 
 def pair_plots(found: Found) -> PaperFigure:
@@ -149,7 +171,8 @@ def pair_plots(found: Found) -> PaperFigure:
                 continue
             drawn.append(_pair_plot(found, cell))
     text = "Posterior draws (blue) and exact ones (vermilion) of one observation; the dashed lines are the truth."
-    return PaperFigure("pairs", "Posteriors beside the exact ones", text, drawn, missing)
+    why = _why(found, missing)
+    return PaperFigure("pairs", "Posteriors beside the exact ones", text, drawn, missing, why=why)
 
 
 def _pair_plot(found: Found, cell: Cell) -> Drawn:
@@ -164,13 +187,15 @@ def _pair_plot(found: Found, cell: Cell) -> Drawn:
 def bimodal(found: Found) -> PaperFigure:
     """Figure 1 of the paper: a likelihood with two modes."""
     methods = ("aunle", "nle", "smnle-ssm", "sunle")
-    figure, shown = paper_densities.bimodal(found, methods)
-    caption = "Above: the density of x for one theta, exact and learned. Below: the posterior at x = 0."
+    figure, shown, observation = paper_densities.bimodal(found, methods)
+    caption = "Above: the density of x for one theta, exact and learned. Below: the posterior at"
+    caption += f" x = ({', '.join(f'{value:.3g}' for value in observation)})."
     alt = f"Likelihood and posterior of the bimodal model, exact and by {', '.join(shown)}."
     drawn = [] if figure is None else [Drawn(figure, caption, alt)]
     missing = [("bimodal", method, 1000) for method in methods if method not in shown]
     text = "A simulator that adds or subtracts a shift: a method must keep both modes, at equal weight, and no bridge."
-    return PaperFigure("bimodal", "A likelihood with two modes", text, drawn, missing)
+    why = _why(found, missing)
+    return PaperFigure("bimodal", "A likelihood with two modes", text, drawn, missing, why=why)
 
 
 def moons(found: Found) -> PaperFigure:
@@ -182,7 +207,8 @@ def moons(found: Found) -> PaperFigure:
     drawn = [] if figure is None else [Drawn(figure, caption, alt)]
     missing = [("two_moons", method, 1000) for method in methods if method not in shown]
     text = "The learned density and its draws should agree with each other, and with the truth."
-    return PaperFigure("moons", "Two Moons: density and draws", text, drawn, missing)
+    why = _why(found, missing)
+    return PaperFigure("moons", "Two Moons: density and draws", text, drawn, missing, why=why)
 
 
 FIGURES: dict[str, Callable[[Found], PaperFigure]] = {

@@ -37,27 +37,31 @@ def moons(found: Found, methods: Sequence[str]) -> tuple[Any, list[str]]:
     return (density_panels(rows, [task.prior.names[:2]] * len(rows)) if rows else None), shown  # pyright: ignore[reportArgumentType]
 
 
-def bimodal(found: Found, methods: Sequence[str]) -> tuple[Any, list[str]]:
-    """Return the figure, or None, and the methods in it."""
+def bimodal(found: Found, methods: Sequence[str]) -> tuple[Any, list[str], Float[np.ndarray, " 2"]]:
+    """Return the figure, or None, the methods in it, and the observation, the same for all of them."""
     task = found.registry.task("bimodal")
     above, below, shown = [], [], []
+    number = None
     for method in methods:
-        cell = found.pictured("bimodal", method, "draws")
+        cell = found.pictured("bimodal", method, "draws", number)
         if cell is None:
             continue
         first, second = (np.linspace(-4.0, 4.0, POINTS) for _ in range(2))
-        if not shown:
-            below.append(Panel("exact posterior", first, second, _posterior(task, task.observation(1), first, second)))
-            above.append(_likelihood(task, task.true_parameters(1)))
+        if number is None:
+            number = cell.observation
+            exact = _posterior(task, task.observation(number), first, second)
+            below.append(Panel("exact posterior", first, second, exact))
+            above.append(_likelihood(task, task.true_parameters(number)))
         shown.append(method)
         draws = found.record(cell, "draws")["draws"]
         below.append(Panel(f"{method.upper()}: draws", first, second, kernel_density(draws, first, second, width=BLUR)))
         above.append(None)
-        if found.pictured("bimodal", method, "likelihood") == cell:
+        if found.pictured("bimodal", method, "likelihood", number) == cell:
             record = found.record(cell, "likelihood")
             above[-1] = Panel(f"{method.upper()}: p(x | theta)", record["first"], record["second"], record["density"])
     names = [task.names_x, task.prior.names]
-    return (density_panels([above, below], names) if shown else None), shown  # pyright: ignore[reportArgumentType]
+    figure = density_panels([above, below], names) if shown else None  # pyright: ignore[reportArgumentType]
+    return figure, shown, task.observation(number or 1)
 
 
 def _axes(draws: Float[np.ndarray, "n 2"], points: int = POINTS) -> list[np.ndarray]:

@@ -40,7 +40,8 @@ def pyloric(
     if posterior is not None and draws is not None:
         drawn += _posterior(posterior, draws)
     how = None if len(rounds) > 1 and draws is not None else COMMAND
-    return PaperFigure("pyloric", "The pyloric network", TEXT, drawn, how=how)
+    why = "a finished run of it is missing"
+    return PaperFigure("pyloric", "The pyloric network", TEXT, drawn, how=how, why=why)
 
 
 def _rounds(rounds: Sequence[np.ndarray], name: str) -> Drawn:

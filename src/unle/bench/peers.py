@@ -25,6 +25,7 @@ from unle.bench.contestant import SIMULATION_SEED, AbstractContestant, Outcome
 from unle.errors import InputError
 
 ENVIRONMENT_VARIABLE = "UNLE_SBI_PYTHON"  # set by `unle bench --sbi-python`; worker processes inherit it
+FINDS_SBI = "import importlib.util, sys; sys.exit(importlib.util.find_spec('sbi') is None)"
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,19 @@ class Peer(AbstractContestant):
         """Whether it has rounds."""
         return self.rounds > 1
 
+    def check(self):
+        """See that there is an environment and that it has sbi, without importing it, which takes seconds."""
+        python = _python()
+        try:
+            found = subprocess.run([python, "-c", FINDS_SBI], capture_output=True, timeout=60, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise InputError(f"{python} could not be run: {error}.") from error
+        if found.returncode:
+            raise InputError(f"{python} has no sbi; try `{python} -m pip install sbi`.")
+
     def infer(self, task, *, budget, seed, observations, draws):
         """Run the child and answer its requests for simulations."""
-        python = os.environ.get(ENVIRONMENT_VARIABLE)
-        if not python:
-            raise InputError("expected the Python of an environment with sbi; try `unle bench --sbi-python PATH`.")
+        python = _python()
         outcome = Outcome()
         outcome.notes["rounds"] = []
         with tempfile.TemporaryDirectory() as name:
@@ -63,7 +72,7 @@ class Peer(AbstractContestant):
             script = resources.files("unle.bench").joinpath("sbi_peer.py")
             with resources.as_file(script) as path, open(folder / "errors.txt", "w+", encoding="utf-8") as errors:
                 child = subprocess.Popen(
-                    [str(Path(shutil.which(python) or python).absolute()), str(path), str(folder)],
+                    [python, str(path), str(folder)],
                     cwd=folder,  # sbi writes logs where it runs
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -122,3 +131,11 @@ class Peer(AbstractContestant):
         reason = f"stopped after {self.limit:g} seconds, at round {begun} of {self.rounds}"
         outcome.reasons = dict.fromkeys(observations, reason)
         return outcome
+
+
+def _python() -> str:
+    """Return the path of the other environment's Python."""
+    python = os.environ.get(ENVIRONMENT_VARIABLE)
+    if not python:
+        raise InputError("expected the Python of an environment with sbi; try `unle bench --sbi-python PATH`.")
+    return str(Path(shutil.which(python) or python).absolute())

@@ -6,6 +6,7 @@ results by other classifiers, or without z-scores, are not comparable and are no
 """
 
 import csv
+import math
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -61,6 +62,11 @@ class Published:
     runs: int
     minutes: float | None
     source: str
+
+    @property
+    def error(self) -> float | None:
+        """Standard error over the published runs, taken as independent, if their deviation is published."""
+        return None if self.sd is None or self.runs < 2 else self.sd / math.sqrt(self.runs)
 
     @property
     def sequential(self) -> bool:

@@ -11,7 +11,8 @@ from unle.bench.found import Found
 from unle.bench.paper import accuracy
 from unle.bench.published import SOURCES
 from unle.bench.results_csv import RowsAlone
-from unle.bench.tables import as_markdown, details, of_task, ordered, stages
+from unle.bench.summaries import comparable, ordered, sources
+from unle.bench.tables import NOTATION, NOTATION_PUBLISHED, as_markdown, details, draws_of, of_task, stages
 from unle.store.json_files import write_atomically
 from unle.store.results import KEY, OK
 
@@ -24,17 +25,25 @@ Made by one command from stored results; do not edit.
 unle bench --show --results {source} --write {page}
 ```
 
-C2ST, mean ± standard error over seeds and observations (how many of them): 0.5 is a posterior that a classifier cannot
-tell from the exact one, 1 is one that it always can. Runs that failed count with 1. Rows of one seed share a fit: with
-few seeds the error is too small. How to read all this: [Benchmark](benchmark.md)."""
+C2ST, mean over seeds and observations: 0.5 is a posterior that a classifier cannot tell from the exact one, 1 is one
+that it always can. {notation} How to read all this: [Benchmark](benchmark.md)."""
+PUBLISHED = f"""\
+{NOTATION_PUBLISHED} These runs differ in their observations (in their seeds too for AUNLE and SUNLE): how much
+observations differ is in that error, but not in ours."""
+OTHER_DRAWS = "Published numbers are of 10,000 draws for each posterior; they are not shown beside others."
+SCORE_MATCHING = """\
+`smnle-sm` and `smnle-ssm` here sit on a fitted Gaussian base, unlike the published SMNLE; `gaussian`, an ensemble of
+such bases without any energy, shows what the base does alone."""
 TIMES = """\
-Seconds of one run: simulating, training (all rounds of a sequential method) and drawing for one observation.
-*Compiling*: whether the time of compiling programs is included; where some runs found them compiled, those count
-alone."""
+Seconds of one run: simulating, training (all rounds of a sequential method) and drawing for one observation, which is
+its share of one call for all that were *drawn together*; fewer of them share the costs of the call, so lines with
+other numbers are not comparable there. *Compiling*: whether the time of compiling programs is included; where some
+runs found them compiled, those count alone."""
 OTHERS = """\
 MMD (squared, Gaussian kernel of the reference's median distance), energy distance (in standard deviations of the
 reference), error of the posterior mean (likewise) and energy score of the true parameters; means over the rows that
-did not fail."""
+did not fail, but in C2ST failures count with 1. ± and sd as above. In brackets: how far the number of one row may be
+off because its draws are finite, the root mean square over rows of their standard errors."""
 COMMANDS = "These commands make the rows, in whatever order; what a results file holds already is not done again."
 
 
@@ -55,7 +64,11 @@ def results_page(
     """
     if not rows:
         return NOTHING
-    parts = ["# Results", INTRODUCTION.format(source=source, page=page), _how(rows)]
+    parts = ["# Results", INTRODUCTION.format(source=source, page=page, notation=NOTATION)]
+    parts += [PUBLISHED if comparable(rows) else OTHER_DRAWS]
+    if any(row["method"].startswith("smnle") for row in rows):
+        parts.append(SCORE_MATCHING)
+    parts.append(_how(rows))
     parts += [f"![{drawn.alt}]({address})\n\n*{drawn.caption}*" for address, drawn in figures]
     for task in ordered((row["task"] for row in rows), list(TASKS)):
         parts += [f"## {task}", as_markdown(*of_task(rows, task))]
@@ -90,8 +103,8 @@ def _how(rows: Sequence[Mapping[str, Any]]) -> str:
     versions = [{"unle": c.get("versions", {}).get("unle", "?")} for c in conditions]
     machines = [{"machine": c.get("machine") or c.get("device", "?")} for c in conditions]
     return (
-        f"{len(rows)} rows; {_kinds(conditions, 'draws')} draws per posterior; classifier:"
-        f" {_kinds(conditions, 'classifier')}; observations and references: {_kinds(conditions, 'observations')};"
+        f"{len(rows)} rows; {draws_of(rows)} draws per posterior; classifier:"
+        f" {_kinds(conditions, 'classifier')}; observations and references: {sources(rows)};"
         f" machines: {_kinds(machines, 'machine')}; unle {_kinds(versions, 'unle')}."
     )
 

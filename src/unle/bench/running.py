@@ -42,7 +42,8 @@ def run_sweep(
         on_tick: called twice a second, otherwise.
     """
     with locked(path.with_name(path.name + ".lock"), f"{path}"), ResultsStore(path) as results:
-        results.settle({"draws": sweep.scorer.draws, "classifier": sweep.scorer.classifier})
+        _settle(sweep, results)
+        sweep.check(results.finished())
         results.running(clear=True)
         jobs = sweep.jobs(results.finished())
         if workers <= 1 or len(jobs) <= 1:
@@ -51,6 +52,15 @@ def run_sweep(
                 on_tick()
             return
         _in_processes(jobs, sweep, path, results, workers=workers, on_tick=on_tick)
+
+
+def _settle(sweep: Sweep, results: ResultsStore) -> None:
+    """Refuse rows that must not stand beside those of the file: other draws, another classifier, other observations."""
+    results.settle({"draws": sweep.scorer.draws, "classifier": sweep.scorer.classifier})
+    there = {(row["task"], row["conditions"].get("observations")) for row in results.rows()}
+    wanted = [(name, sweep.registry().task(name).observation_source) for name in sweep.tasks]
+    for name, source in [*((name, source) for name, source in there if source), *wanted]:
+        results.settle({f"observations of {name}": source})
 
 
 def _in_processes(

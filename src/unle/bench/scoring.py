@@ -1,5 +1,6 @@
 """Score draws against reference draws: C2ST first, then the measures that need no classifier."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,7 +11,7 @@ import numpy as np
 from unle.bench import TASKS
 from unle.bench.task import Task
 from unle.diagnose import c2st, c2st_fast_batch, discrepancy, energy_score
-from unle.errors import InputError
+from unle.errors import InputError, UnleWarning
 
 CLASSIFIERS = ("fast", "exact")
 FAILED = 1.0  # C2ST of a run without a usable result: as bad as can be, never left out
@@ -53,13 +54,23 @@ class Scorer:
 
 
 def problem_with(draws: np.ndarray | None, wanted: int, dim: int) -> str | None:
-    """Return why a set of draws cannot be scored, or None."""
+    """Return why a set of draws cannot be scored, or None; warn if most of them are copies of others."""
     if draws is None:
         return "no draws"
     if draws.shape != (wanted, dim):
         return f"draws of shape {draws.shape}, not ({wanted}, {dim})"
     bad = int((~np.isfinite(draws)).any(axis=1).sum())
-    return f"{bad} draws with NaN or inf" if bad else None
+    if bad:
+        return f"{bad} draws with NaN or inf"
+    distinct = len(np.unique(draws, axis=0))
+    if 2 * distinct < wanted:
+        warnings.warn(
+            f"only {distinct} of {wanted} draws are distinct: copies of one draw on both sides of a fold of the "
+            "classifier are recognised, so that C2ST comes out too high.",
+            UnleWarning,
+            stacklevel=2,
+        )
+    return None
 
 
 def reference_draws(task: Task, i: int, n: int) -> np.ndarray:

@@ -9,7 +9,8 @@ import itertools
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from unle.bench.contestant import AbstractContestant, Outcome, reason_of
+from unle.bench.official import N_OBSERVATIONS
 from unle.bench.pictures import pictures
 from unle.bench.registry import Registry
 from unle.bench.scoring import FAILED, Scorer, problem_with
 from unle.bench.task import Task
-from unle.errors import InputError
+from unle.errors import InputError, UnleWarning
 from unle.progress import silence
 from unle.store.json_files import versions
 from unle.store.results import OK, Cell, ResultsStore
@@ -56,12 +58,19 @@ class Sweep:
             if not getattr(self, name):
                 raise InputError(f"expected at least one of the {name}; got none.")
         registry = self.registry()
-        for name in self.tasks:
-            registry.task(name)
         for name in self.methods:
             registry.method(name)
-        if min(self.budgets) < 1 or not all(1 <= i <= 10 for i in self.observations):
-            raise InputError(f"expected positive budgets and observations 1 to 10; got {self}.")
+        unknown = [name for name in self.tasks if not registry.task(name).has_reference]
+        if unknown:
+            raise InputError(
+                f"expected tasks whose posterior is known, to score against; that of {', '.join(unknown)} is not; "
+                "try `unle run` and `unle check`."
+            )
+        if min(self.budgets) < 1:
+            raise InputError(f"expected budgets of at least one simulation; got {min(self.budgets)}.")
+        beyond = [i for i in self.observations if not 1 <= i <= N_OBSERVATIONS]
+        if beyond:
+            raise InputError(f"expected observations from 1 to {N_OBSERVATIONS}; got {', '.join(map(str, beyond))}.")
 
     def registry(self) -> Registry:
         """Return the tasks and methods by name."""
@@ -81,6 +90,11 @@ class Sweep:
             groups = [[i] for i in left] if registry.method(method).sequential else [left] if left else []
             jobs += [Job(task, method, budget, seed, tuple(group)) for group in groups]
         return jobs
+
+    def check(self, finished: Iterable[Cell]) -> None:
+        """Raise an `InputError` if something is not installed that a method which is left to do needs."""
+        for name in dict.fromkeys(job.method for job in self.jobs(finished)):
+            self.registry().method(name).check()
 
     def pictured(self, cell: Cell) -> bool:
         """Return whether draws and densities of a row are kept: of one observation and seed only."""
@@ -143,8 +157,8 @@ def run_job(job: Job, sweep: Sweep, path: Path, on_row: OnRow | None = None) -> 
         cells = {cell.observation: cell for cell in job.cells()}
         _keep_pictures(results, sweep, task, outcome, {cells[i]: good[i] for i in good})
         start = time.perf_counter()
-        for i, numbers in sweep.scorer.scores(task, good):
-            write(cells[i], OK, numbers | {"score_s": time.perf_counter() - start})
+        for i, reason, numbers in _scored(sweep.scorer, task, good):
+            write(cells[i], reason, numbers | {"score_s": time.perf_counter() - start})
             start = time.perf_counter()
         results.end(os.getpid())
 
@@ -164,10 +178,30 @@ def _outcome(job: Job, task: Task, method: AbstractContestant, draws: int) -> Ou
         return Outcome(reasons=dict.fromkeys(job.observations, reason_of(error)))
 
 
+def _scored(scorer: Scorer, task: Task, draws: Mapping[int, np.ndarray]) -> Iterator[tuple[int, str, dict[str, float]]]:
+    """Yield how every observation ended, and its numbers; one that cannot be scored does not spoil the others."""
+    left = dict(draws)
+    try:
+        for i, numbers in scorer.scores(task, draws):
+            del left[i]
+            yield i, OK, numbers
+    except Exception as error:  # noqa: BLE001  # hours of other rows may follow
+        for i in left:
+            if len(draws) == 1:
+                yield i, f"not scored: {reason_of(error)}", {"c2st": FAILED}
+            else:
+                yield from _scored(scorer, task, {i: left[i]})
+
+
 def _keep_pictures(results: ResultsStore, sweep: Sweep, task: Task, outcome: Outcome, draws: dict) -> None:
     for cell, values in draws.items():
         if sweep.pictured(cell):
-            for name, arrays in pictures(task, outcome.posterior, cell.observation, values).items():
+            try:
+                kept = pictures(task, outcome.posterior, cell.observation, values)
+            except Exception as error:  # noqa: BLE001  # a picture less; the rows are what counts
+                warnings.warn(f"no pictures of {cell} are kept: {reason_of(error)}", UnleWarning, stacklevel=2)
+                continue
+            for name, arrays in kept.items():
                 results.keep(cell, name, arrays)
 
 

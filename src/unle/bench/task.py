@@ -75,6 +75,11 @@ class Task:
         return "own" if official.official_folder(self.name) is None else "official"
 
     @property
+    def has_reference(self) -> bool:
+        """Whether draws can be scored: the exact posterior can be drawn from, or reference draws are installed."""
+        return self.draw_posterior is not None or official.official_folder(self.name) is not None
+
+    @property
     def simulator_here(self) -> Simulator | OnDevice:
         """The simulator for this process: in JAX if it is written in it and an accelerator is present."""
         if self.on_device is None or jax.default_backend() == "cpu":

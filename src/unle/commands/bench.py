@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unle.commands.console import plain_ending, say, show_table
+from unle.commands.console import counted, plain_ending, say, show_table
 from unle.errors import InputError
 
 EXAMPLE = "Example:  unle bench --tasks two_moons,slcp --methods aunle,nle --budgets 1000,10000 --seeds 0-2"
@@ -18,7 +18,9 @@ Text = str | None
 
 
 def bench(
-    tasks: Annotated[Text, typer.Option(help="Names, separated by commas; `all` for all.", show_default=False)] = None,
+    tasks: Annotated[
+        Text, typer.Option(help="Names, separated by commas; `all` whose posterior is known.", show_default=False)
+    ] = None,
     methods: Annotated[Text, typer.Option(help="Names, separated by commas.", show_default=False)] = None,
     budgets: Annotated[Text, typer.Option(help="Numbers of simulations.  [default: 1000]", show_default=False)] = None,
     seeds: Annotated[Text, typer.Option(help="Such as 0,1 or 0-4.  [default: 0]", show_default=False)] = None,
@@ -55,9 +57,9 @@ def bench(
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     with plain_ending(lambda: f"finished rows are in {results}; the same command goes on."):
         from unle.bench.results_csv import opened
-        from unle.store.results import ResultsStore
 
         _check_writable(write or [])
+        sweep = None
         if not show:
             if results.suffix == ".csv":
                 raise InputError(f"expected a results file to run for, such as {DEFAULT}; {results} is to be shown.")
@@ -65,20 +67,21 @@ def bench(
             given |= {"observations": observations}
             if sbi_python is not None:
                 _use_sbi(sbi_python)
-            results.parent.mkdir(parents=True, exist_ok=True)
             sweep = _sweep(given, quick=quick, draws=draws, classifier=classifier, own=tuple(own or ()))
+            results.parent.mkdir(parents=True, exist_ok=True)
             if retry:
-                with ResultsStore(results) as store:
-                    say(f"{store.forget_failures()} failed rows are tried again.")
+                _forget_failures(sweep, results)
             _run(sweep, results, workers)
         with opened(results) as stored:
             rows = stored.rows()
         _show(rows)
         _write(rows, write or [], results)
+        if sweep is not None:
+            _end_badly_if_nothing_worked(sweep, rows)
 
 
 def _sweep(given: dict[str, Text], *, quick: bool, draws: int, classifier: str, own: tuple[str, ...]) -> Any:
-    from unle.bench import TASKS
+    from unle.bench.registry import Registry
     from unle.bench.scoring import Scorer
     from unle.bench.sweep import Sweep
 
@@ -93,8 +96,10 @@ def _sweep(given: dict[str, Text], *, quick: bool, draws: int, classifier: str, 
         tuple(part.strip() for part in str(values[name]).split(",")) for name in ("tasks", "methods")
     )
     numbers = [whole_numbers(str(values[name]), f"--{name}") for name in ("budgets", "seeds", "observations")]
-    everything = tuple(TASKS) if names_of_tasks == ("all",) else names_of_tasks
-    return Sweep(everything, names_of_methods, *numbers, scorer=Scorer(draws, classifier), extra=own)
+    if names_of_tasks == ("all",):
+        everything = Registry.with_files(own).tasks
+        names_of_tasks = tuple(name for name in everything if everything[name].has_reference)
+    return Sweep(names_of_tasks, names_of_methods, *numbers, scorer=Scorer(draws, classifier), extra=own)
 
 
 def whole_numbers(text: str, option: str) -> tuple[int, ...]:
@@ -109,6 +114,8 @@ def whole_numbers(text: str, option: str) -> tuple[int, ...]:
         first, _, last = part.strip().partition("-")
         if not (first.isdigit() and (last.isdigit() or not last)):
             raise InputError(f"expected {option} as whole numbers such as 1,2 or 1-10; got {text!r}.")
+        if int(last or first) < int(first):
+            raise InputError(f"expected {option} from the smaller to the larger number; got {part.strip()!r}.")
         found += range(int(first), int(last or first) + 1)
     return tuple(dict.fromkeys(found))
 
@@ -121,6 +128,26 @@ def _use_sbi(python: Path) -> None:
             f"there is no Python at {python}; make one with `python -m venv sbi-env && sbi-env/bin/pip install sbi`."
         )
     os.environ[ENVIRONMENT_VARIABLE] = str(python.absolute())  # the link itself: its folder is the environment
+
+
+def _forget_failures(sweep: Any, path: Path) -> None:
+    """Delete the failed rows of a sweep, once it is certain that it can be tried again."""
+    from unle.store.results import ResultsStore
+
+    with ResultsStore(path) as store:
+        failed = store.failed() & set(sweep.cells())
+        sweep.check(store.finished() - failed)
+        say(f"{counted(store.forget(failed), 'failed row')} to be tried again.")
+
+
+def _end_badly_if_nothing_worked(sweep: Any, rows: list[dict[str, Any]]) -> None:
+    from unle.store.results import KEY, OK
+
+    wanted = set(sweep.cells())
+    outcomes = [row["outcome"] for row in rows if tuple(row[name] for name in KEY) in wanted]
+    if outcomes and OK not in outcomes:
+        say(f"error: every row of this sweep failed; the first of the reasons: {outcomes[0]}")
+        raise typer.Exit(1)
 
 
 def _run(sweep: Any, path: Path, workers: int | None) -> None:
@@ -137,13 +164,17 @@ def _run(sweep: Any, path: Path, workers: int | None) -> None:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from unle.bench.tables import comparison
+    from unle.bench.tables import comparison, draws_of, under
 
     if not rows:
         typer.echo("No results yet.")
         return
     heads, table = comparison(rows)
-    show_table("C2ST: ours (rows) beside published", heads, table, numbers_from=len(heads))
+    tasks = [line[0] for line in table]
+    lines = [["" if k and tasks[k - 1] == line[0] else line[0], *line[1:]] for k, line in enumerate(table)]
+    title = f"C2ST of {draws_of(rows)} draws, by the number of simulations"
+    show_table(title, heads, lines, numbers_from=len(heads))
+    typer.echo(under(rows))
 
 
 def _check_writable(paths: list[Path]) -> None:

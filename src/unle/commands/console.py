@@ -22,6 +22,16 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number of things in words.
+
+    Example:
+        >>> counted(1, "picture"), counted(2, "picture")
+        ('1 picture', '2 pictures')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 @contextmanager
 def plain_ending(saved: Callable[[], str] = lambda: "nothing was written.") -> Iterator[None]:
     """Turn errors, warnings and Ctrl-C inside the block into one sentence each.

@@ -67,17 +67,19 @@ class LiveTable:
         from rich import box
         from rich.table import Table
 
-        groups: dict[tuple[str, int], dict[str, list[Cell]]] = {}
-        methods = list(dict.fromkeys(cell.method for cell in self._wanted))
+        groups: dict[tuple[str, str], dict[int, list[Cell]]] = {}
+        budgets = sorted({cell.budget for cell in self._wanted})
         for cell in self._wanted:
-            groups.setdefault((cell.task, cell.budget), {}).setdefault(cell.method, []).append(cell)
+            groups.setdefault((cell.task, cell.method), {}).setdefault(cell.budget, []).append(cell)
         seconds = time.monotonic() - self._start
         title = f"{len(rows)} of {len(self._wanted)} rows, {seconds:.0f} s: mean C2ST (rows done)"
         table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-        for head in ("task", "budget", *methods):
-            table.add_column(head, justify="left" if head == "task" else "right", no_wrap=head == "task")
-        for (task, budget), by_method in groups.items():
-            table.add_row(task, f"{budget:,}", *(_state(by_method.get(method, []), rows) for method in methods))
+        for head in ("task", "method"):
+            table.add_column(head, no_wrap=True)
+        for budget in budgets:
+            table.add_column(f"{budget:,}", justify="right")
+        for (task, method), by_budget in groups.items():
+            table.add_row(task, method, *(_state(by_budget[budget], rows) for budget in budgets))
         return table
 
 

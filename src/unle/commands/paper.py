@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from unle.commands.bench import DEFAULT
-from unle.commands.console import plain_ending, say
+from unle.commands.console import counted, plain_ending, say
 from unle.errors import InputError
 
 EXAMPLE = "Example:  unle paper --results runs/bench.sqlite --out paper --only c2st"
@@ -42,16 +42,17 @@ def paper(
         unknown = [name for name in wanted if name not in known]
         if unknown:
             raise InputError(f"expected figures among {', '.join(known)}; got {', '.join(unknown)}.")
-        out.mkdir(parents=True, exist_ok=True)
-        chapters, heads, rows = [], [], []
+        figures, heads, rows = [], [], []
         of_results = [name for name in wanted if name != PYLORIC]
         if of_results:
             with opened(results) as stored:
                 found = Found(stored)
-                chapters = [_chapter(FIGURES[name](found), out) for name in of_results]
+                figures = [FIGURES[name](found) for name in of_results]
                 heads, rows = comparison(found.rows) if found.rows else ([], [])
         if PYLORIC in wanted:
-            chapters.append(_chapter(_pyloric(pyloric), out))
+            figures.append(_pyloric(pyloric))
+        out.mkdir(parents=True, exist_ok=True)  # nothing can go wrong any more but the disk
+        chapters = [_chapter(figure, out) for figure in figures]
         table = {"heads": heads, "rows": rows} if rows else None
         when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         page = write_gallery(
@@ -65,8 +66,8 @@ def paper(
         )
         for chapter in chapters:
             if chapter.command:
-                say(f"{chapter.name}: {len(chapter.pictures)} pictures; rows are missing: {chapter.command}")
-        typer.echo(f"{page}  ({sum(len(chapter.pictures) for chapter in chapters)} pictures)")
+                say(f"{chapter.name}: {counted(len(chapter.pictures), 'picture')}; {chapter.why}: {chapter.command}")
+        typer.echo(f"{page}  ({counted(sum(len(chapter.pictures) for chapter in chapters), 'picture')})")
 
 
 def _pyloric(path: Path) -> Any:
@@ -98,4 +99,4 @@ def _chapter(figure: Any, out: Path) -> Any:
         for suffix in ("png", "svg"):
             drawn.figure.savefig(out / f"{name}.{suffix}")
         pictures.append(picture(name, drawn.figure, drawn.caption, drawn.alt))
-    return Chapter(figure.name, figure.title, figure.text, pictures, figure.command)
+    return Chapter(figure.name, figure.title, figure.text, pictures, figure.command, figure.why)

@@ -8,10 +8,10 @@ into a wrong corner.  So proposals are drawn from a tempered posterior,
 with the largest beta <= 1 at which the simulations so far still support it: weighted by q(x_o | theta_i)^beta, they
 must have a certain effective sample size.
 
-Where simulations fail, most proposals have c = 5: once for the observation, which is valid, and more because a failed
-simulation teaches nothing of x.  (Of all densities, posterior times P(valid)^a has the largest
-a E[log P(valid)] - KL(., posterior).)  The others have c = 1, as the posterior: what it rules out should be ruled out by
-simulations, not by caution.
+Where simulations fail, half of the proposals have c = 5: once for the observation, which is valid, and more because a
+failed simulation teaches nothing of x.  (Of all densities, posterior times P(valid)^a has the largest
+a E[log P(valid)] - KL(., posterior).)  The other half is the posterior as it would be reported now, tempered: what it
+rules out should be ruled out by simulations, not by caution.
 """
 
 import warnings
@@ -38,8 +38,8 @@ FEWEST_EFFECTIVE = 15  # simulations that must support a proposal
 TAIL = 0.002  # quantile of the proposals at which the region begins,
 MARGIN = 0.25  # widened on either side by this share of its width
 BISECTIONS = 50
-CAUTION = 5.0  # power of P(valid) for most proposals
-DARING = 0.2  # share of the proposals for which it is 1
+CAUTION = 5.0  # power of P(valid) where proposals are cautious
+DARING = 0.5  # share of the proposals that are not
 
 
 class Box(NamedTuple):
@@ -102,7 +102,8 @@ def supported_temperature(log_likelihoods: Float[np.ndarray, "n"], effective: fl
 def draw_proposals(
     key: PRNGKeyArray,
     prior: Prior,
-    likelihood: TractableLikelihood | DoublyIntractableLikelihood,
+    agreed: TractableLikelihood | DoublyIntractableLikelihood,
+    reported: TractableLikelihood | DoublyIntractableLikelihood,
     validity: AbstractValidity,
     strategy: Any,
     x_o: Float[np.ndarray, "rows dim_x"],
@@ -113,22 +114,22 @@ def draw_proposals(
     Args:
         key: randomness of the draws.
         prior: of theta.
-        likelihood: of valid data, tempered.
+        agreed: likelihood of valid data that all members agree on, tempered.
+        reported: the likelihood that a posterior would have if this round were the last, tempered.
         validity: P(valid | theta).
         strategy: that draws from the posterior.
         x_o: the observation, in rows.
         n: number of proposals.
     """
-    parts = [(validity, n)]
+    parts = [(with_validity(agreed, validity), n)]
     if isinstance(validity, ValidityNet):
         daring = round(DARING * n)
-        shares = {CAUTION: n - daring, 1.0: daring}
-        parts = [(AgreedValidity(validity, jnp.asarray(c, jnp.float32)), share) for c, share in shares.items()]
+        cautious = AgreedValidity(validity, jnp.asarray(CAUTION, jnp.float32))
+        parts = [(with_validity(agreed, cautious), n - daring), (with_validity(reported, validity), daring)]
     proposals = []
-    for (weight, share), seed in zip(parts, jr.randint(key, (len(parts),), 0, 2**31 - 1).tolist(), strict=True):
-        posterior = Posterior(prior, with_validity(likelihood, weight), strategy)
+    for (target, share), seed in zip(parts, jr.randint(key, (len(parts),), 0, 2**31 - 1).tolist(), strict=True):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnleWarning)  # x_o outside the simulations was said once
-            draws = np.asarray(posterior.sample(x_o, n, seed=seed), float)  # n each time: the same compiled program
+            draws = np.asarray(Posterior(prior, target, strategy).sample(x_o, share, seed=seed), float)
         proposals.append(draws[np.random.default_rng(seed).permutation(len(draws))[:share]])
     return np.concatenate(proposals)

@@ -293,16 +293,19 @@ class Rounds:
         P(valid | theta) is not tempered: it is fitted to all simulations, valid or not.  A doubly intractable
         likelihood has no powers that could be sampled: the bases propose until all of the posterior is supported.
         """
-        better = self._agreed(self.fitting.likelihood if refined is None else refined.likelihood)
-        likelihood = better if isinstance(better, TractableLikelihood) else self._agreed(self.fitting.likelihood)
-        beta = self._supported(likelihood)
-        if refined is None or isinstance(better, TractableLikelihood) or beta < 1:
-            target, strategy = Tempered(likelihood, jnp.asarray(beta, jnp.float32)), TemperedSmc()
+        likelihood, strategy = self.fitting.likelihood, TemperedSmc()
+        if refined is not None and isinstance(refined.likelihood, TractableLikelihood):
+            likelihood = refined.likelihood
+        beta = self._supported(self._agreed(likelihood))
+        if refined is not None and not isinstance(refined.likelihood, TractableLikelihood) and beta == 1:
+            agreed: Any = refined.likelihood
+            reported, strategy = agreed, refined.strategy
         else:
-            target, strategy = better, refined.strategy
+            power = jnp.asarray(beta, jnp.float32)
+            agreed, reported = Tempered(self._agreed(likelihood), power), Tempered(likelihood, power)
         validity = AlwaysValid() if self.validity is None else self.validity.validity
-        confined = with_validity(target, self._region)
-        return beta, draw_proposals(key, self.prior, confined, validity, strategy, self.x_o, self.proposed)
+        agreed, reported = with_validity(agreed, self._region), with_validity(reported, self._region)
+        return beta, draw_proposals(key, self.prior, agreed, reported, validity, strategy, self.x_o, self.proposed)
 
     @staticmethod
     def _agreed(likelihood: Any) -> Any:

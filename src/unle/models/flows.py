@@ -176,6 +176,11 @@ def _weights(flat: Float[Array, " size"], shape: tuple[int, ...], scale: float) 
     return scale * flat.reshape(shape) / np.sqrt(shape[-1]) if len(shape) == 3 else jnp.zeros(shape)
 
 
+def check_flows() -> None:
+    """Raise an `InputError` that says what to install, if flows cannot be built here."""
+    _flowjax()
+
+
 def _flowjax() -> Any:
     try:
         import flowjax.bijections
@@ -187,11 +192,12 @@ def _flowjax() -> Any:
 
 
 def _affine() -> Any:
+    bijections = _flowjax().bijections  # which brings paramax
     from paramax import Parameterize
     from paramax.utils import inv_softplus
 
     scale = Parameterize(_positive, inv_softplus(1 - SMALLEST_SCALE))
-    return eqx.tree_at(lambda affine: affine.scale, _flowjax().bijections.Affine(), scale)
+    return eqx.tree_at(lambda affine: affine.scale, bijections.Affine(), scale)
 
 
 def _positive(value):

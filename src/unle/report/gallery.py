@@ -12,13 +12,14 @@ from unle.store.json_files import write_atomically
 
 @dataclass(frozen=True)
 class Chapter:
-    """A heading, a sentence, pictures, and a command that makes what is missing."""
+    """A heading, a sentence, pictures, a command that makes what is missing, and words for what that is."""
 
     name: str
     title: str
     text: str
     pictures: Sequence[Picture] = field(default_factory=list)
     command: str | None = None
+    why: str = "some is missing"
 
 
 def write_gallery(

@@ -122,9 +122,21 @@ class ResultsStore:
         ]
         return [row | {"conditions": json.loads(row["conditions"])} for row in rows]
 
-    def forget_failures(self) -> int:
-        """Delete the rows of failures, so that they are tried again; return their number."""
-        return self._change("DELETE FROM results WHERE outcome != ?", (OK,))
+    def failed(self) -> set[Cell]:
+        """Return the cells whose rows are failures."""
+        return {Cell(*row) for row in self._query(f"SELECT {', '.join(KEY)} FROM results WHERE outcome != ?", (OK,))}
+
+    def forget(self, cells: Iterable[Cell]) -> int:
+        """Delete rows, so that they are made again; return how many there were. Arrays for figures stay."""
+        where = " AND ".join(f"{key} = ?" for key in KEY)
+        self._change("BEGIN IMMEDIATE", ())  # all or none, and one wait for the disk
+        try:
+            number = sum(self._change(f"DELETE FROM results WHERE {where}", cell) for cell in cells)
+        except BaseException:
+            self._change("ROLLBACK", ())
+            raise
+        self._change("COMMIT", ())
+        return number
 
     def keep(self, cell: Cell, name: str, arrays: Mapping[str, Any]) -> None:
         """Keep arrays for figures, in place of those of the same name."""
