@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from unle import plot
+from unle.bench.paper_pyloric import pyloric
 from unle.diagnose.conditional import conditional
 from unle.diagnose.rounds import rounds
 from unle.space import Prior
@@ -87,6 +88,7 @@ def main() -> None:
     beside("training", [plot.training_path(trust.trained(0, kind)) for kind in kinds], 60)
     beside("members", [plot.member_means(trust.ensemble(0, kind)) for kind in ("right", "members disagree")], 70)
     beside("time", [plot.run_time({"simulate": 12.0, "fit": 61.0, "sample": 8.0, "check": 25.0})])
+    beside("pyloric", [pyloric().drawn[0].figure])
     beside("rounds", [plot.rounds(rounds(rows, np.zeros((1, 3))))])
 
 

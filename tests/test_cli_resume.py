@@ -64,6 +64,7 @@ def test_simulating_is_interrupted_resumed_and_exported(folder):
     assert result.exit_code == 0, result.output
     assert calls(folder) == 101  # the interrupted one is done again, and no other
     assert "x: sum, pair[0], pair[1]" in result.stdout
+    assert f"unle run {folder / 'model.py'} --simulations {out}" in result.stdout
     assert "ValueError" in result.stdout
     whole = json.loads(
         unle("simulate", folder / "model.py", "--out", folder / "whole", "--budget", 100, "--json").stdout

@@ -1,11 +1,14 @@
 """The energy score by hand, the published numbers, and the figures made of them."""
 
+import sys
+
 import numpy as np
 import pytest
 
-from unle.bench.pyloric_scores import as_fifteen, budget_curve, energy_score, prior_scale, published_curves
+from unle.bench.pyloric_scores import as_fifteen, budget_curve, energy_score, prior_scale, published_curves, trace_at
 from unle.errors import InputError
 from unle.plot import round_curves, voltages
+from unle.pyloric.example import RHYTHMIC
 from unle.pyloric.statistics import FREE, OBSERVED
 
 
@@ -38,8 +41,8 @@ def test_eight_statistics_score_as_fifteen():
 def test_published_curves_and_a_run_in_one_figure():
     curves, points = published_curves()
     assert curves[0].valid[-1] == 0.924
-    assert curves[2].simulations[-1] == 330_000
-    assert curves[2].valid.max() == 0.854
+    assert curves[1].simulations[-1] == 330_000
+    assert curves[1].valid.max() == 0.854
     rng = np.random.default_rng(2)
     rounds = [np.abs(rng.normal(OBSERVED[list(FREE)], sd, size=(100, 8))) for sd in (300, 60, 20)]
     rounds[1][:40] = np.nan
@@ -49,11 +52,31 @@ def test_published_curves_and_a_run_in_one_figure():
     assert ours.energy[1] < ours.energy[0]
     figure = round_curves([ours, *curves], points=points)
     left, right = figure.axes
-    assert len(left.lines) == 6
+    assert len(left.lines) == 5
     np.testing.assert_allclose(left.lines[0].get_ydata(), [60, 100])
-    assert len(right.lines) == 5
+    assert len(right.lines) == 4
+    assert [line.get_markerfacecolor() == "none" for line in right.lines] == [False, True, True, True]
+    assert {f"{tick:g}" for tick in right.get_yticks()} >= {"0.1", "0.2", "0.5", "1"}
+    assert len(right.yaxis.get_minorticklocs()) == 0
     with pytest.raises(InputError):
         round_curves([])
+
+
+def test_a_trace_needs_no_numba(monkeypatch):
+    compiled, _ = trace_at(RHYTHMIC, seed=1, samples=4000)
+    other, _ = trace_at(RHYTHMIC, seed=2, samples=4000)
+    monkeypatch.setitem(sys.modules, "numba", None)  # as if it were not installed
+    trace, x = trace_at(RHYTHMIC, seed=1, samples=4000)
+    assert trace.shape == compiled.shape == (3, 4000)
+    assert x.shape == (15,)
+    assert np.abs(trace - compiled).max() < 1e-3
+    assert np.abs(other - compiled).max() > 1  # other noise would be seen
+
+
+def test_the_circuit_of_the_tutorial_works():
+    _, x = trace_at(RHYTHMIC, seed=1)
+    assert np.isfinite(x).all()
+    assert x[0] == pytest.approx(1165, abs=100)
 
 
 def test_traces_beside_statistics():

@@ -330,6 +330,18 @@ def test_workers_need_no_jax(tmp_path):
     assert subprocess.run([sys.executable, "-c", code, source], check=False).returncode == 0
 
 
+# --- progress
+
+
+def test_the_last_line_counts_all_invalid_simulations(monkeypatch, capsys):
+    def fails_late(theta, rng):
+        return theta if rng.bit_generator.seed_seq.spawn_key[-1] < 10 else theta + np.nan
+
+    monkeypatch.setenv("UNLE_PROGRESS", "1")
+    simulate(fails_late, Box(), 36)
+    assert capsys.readouterr().err.splitlines()[-1].endswith(", 26 invalid")
+
+
 # --- the record
 
 

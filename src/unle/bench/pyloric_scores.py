@@ -8,14 +8,23 @@ twice what Gneiting and Raftery call the energy score. Values depend on that sca
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from importlib.resources import files
+from importlib.util import find_spec
 
+import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.spatial.distance import cdist
 
 from unle.errors import InputError
 from unle.plot.round_curves import RoundCurve
+from unle.pyloric import in_jax, on_cpu
+from unle.pyloric.noise import noise_of
+from unle.pyloric.simulators import statistics
+from unle.pyloric.specification import SAMPLES
 from unle.pyloric.statistics import OBSERVED, fifteen
 
 BLOCK = 1000  # rows whose distances are in memory at once
@@ -90,13 +99,28 @@ def published_curves() -> tuple[list[RoundCurve], list[tuple[str, float, float]]
 
 
 def trace_at(
-    theta: Float[np.ndarray, " dim"], *, seed: int = 0
+    theta: Float[np.ndarray, " dim"], *, seed: int = 0, samples: int = SAMPLES
 ) -> tuple[Float[np.ndarray, "3 samples"], Float[np.ndarray, "15"]]:
-    """Return the voltages and the fifteen statistics of one simulation, for `unle.plot.voltages`."""
-    from unle.pyloric.on_cpu import run
-    from unle.pyloric.simulators import statistics
+    """Return the voltages and the fifteen statistics of one simulation, for `unle.plot.voltages`.
 
-    simulated = run(np.asarray(theta), np.random.default_rng(seed), with_trace=True)
-    if simulated.trace is None:
-        raise AssertionError("a trace was asked for")
-    return simulated.trace, statistics(simulated.bursts, "paper")
+    By the compiled engine, or by the one in JAX where Numba is not installed; a seed has the same noise in both, and
+    hence the same voltages, up to rounding.
+
+    Args:
+        theta: the 31 parameters.
+        seed: of the noise.
+        samples: of the voltages, a multiple of 80; fewer than all for a quick look.
+    """
+    key = jr.key(seed, impl="threefry2x32")
+    if find_spec("numba") is None:
+        simulated = jax.device_get(_in_jax(jnp.asarray(theta, float), key, samples))
+    else:
+        first, second = np.asarray(jr.key_data(key)).tolist()
+        noise = noise_of((first, second), samples - 1)
+        simulated = on_cpu.run(np.asarray(theta), noise, samples=samples, with_trace=True)
+    return np.asarray(simulated.trace, float), statistics(simulated.bursts, "paper")
+
+
+@partial(jax.jit, static_argnums=2)  # compiled once for all traces of a figure
+def _in_jax(theta: Float[Array, " dim"], key: PRNGKeyArray, samples: int) -> in_jax.Simulated:
+    return in_jax.run(theta, key, samples=samples, with_trace=True)

@@ -86,7 +86,8 @@ def simulate_only(model: Any, settings: dict[str, Any], directory: Path, where: 
     typer.echo(summary)
     if names:
         typer.echo(f"x: {', '.join(names)}")
-    typer.echo(f"They are in {directory}. To infer from them: unle run MODEL --simulations {directory}")
+    named = model.path or model.name
+    typer.echo(f"They are in {directory}. To infer from them: unle run {named} --simulations {directory}")
 
 
 def _dry_run(model: Any, budget: int, workers: int | None, timeout: float | None, seed: int, *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unle.errors import InputError
-from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, style
+from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, plain_logarithm, style
 
 # Okabe and Ito's colours, in the order in which methods take them
 PALETTE = (LEARNED, THIRD, EXACT, "#CC79A7", "#E69F00", "#56B4E9", "#777777", "#8B5A2B")
@@ -60,6 +60,7 @@ def budget_curves(
         1
     """
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullLocator
 
     if not panels:
         raise InputError("expected at least one panel; got none.")
@@ -75,11 +76,11 @@ def budget_curves(
             axis.set_xscale("log")
             axis.set_xticks(sorted({b for line in lines for b in line.budgets}))
             axis.xaxis.set_major_formatter(_budget)
-            axis.xaxis.set_minor_locator(_nothing())
+            axis.xaxis.set_minor_locator(NullLocator())
             axis.margins(x=0.15)
             if logarithmic:
                 axis.set_yscale("log")
-                _plain_ticks(axis.yaxis)
+                plain_logarithm(axis.yaxis)
             axis.set_xlabel("simulations")
             if chance:
                 handles[PERFECT] = axis.axhline(CHANCE, color=FAINT, lw=0.8, zorder=0)
@@ -141,21 +142,6 @@ def _columns(figure: Any, entries: int) -> int:
 def _budget(value: Any, _: Any = None) -> str:
     """Return 1k, 10k, 100k."""
     return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
-
-
-def _plain_ticks(axis: Any) -> None:
-    """Write 0.5, 1, 2, 5, 10 on a logarithmic axis."""
-    from matplotlib.ticker import LogLocator
-
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_minor_locator(_nothing())
-    axis.set_major_formatter(lambda value, _: f"{value:g}")
-
-
-def _nothing() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
 
 
 def stage_bars(panels: Mapping[str, Mapping[int, Mapping[str, float]]], *, label: str = "minutes"):

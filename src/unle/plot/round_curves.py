@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, style
+from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, plain_logarithm, style
 
 COLOURS = (LEARNED, EXACT, THIRD, "#CC79A7", "#56B4E9", FAINT)
 
@@ -21,7 +21,7 @@ class RoundCurve:
         simulations: made before each round: the budget of the posterior that proposed it.
         valid: share of the round's simulations that are valid.
         energy: energy score of the round's valid simulations; NaN where unknown.
-        published: drawn thin, as a thing to compare with.
+        published: drawn dashed, thin and with hollow marks, as a thing to compare with.
     """
 
     method: str
@@ -46,18 +46,16 @@ def round_curves(curves: Sequence[RoundCurve], *, points: Sequence[tuple[str, fl
         figure = Figure(figsize=(8.4, 3.4), layout="constrained")
         left, right = figure.subplots(1, 2)
         for curve, colour in zip(curves, COLOURS * len(curves), strict=False):
-            look = {"color": colour, "lw": 0.9 if curve.published else 1.8, "ms": 3 if curve.published else 5}
-            marker = "o--" if curve.published else "o-"
+            look = {"ls": "--", "lw": 0.9, "ms": 3.5, "mfc": "none"} if curve.published else {"lw": 1.8, "ms": 5}
+            look |= {"marker": "o", "color": colour}
             thousands = np.asarray(curve.simulations) / 1000
-            left.plot(thousands, 100 * np.asarray(curve.valid), marker, label=curve.method, **look)
-            known = np.isfinite(curve.energy)
-            right.plot(thousands[known], np.asarray(curve.energy)[known], marker, **look)
+            left.plot(thousands, 100 * np.asarray(curve.valid), label=curve.method, **look)
+            right.plot(thousands, np.asarray(curve.energy), **look)  # unknown values are gaps
         for name, simulations, valid in points:
             left.plot(simulations / 1000, 100 * valid, "kx", ms=6, label=name)
         left.set(title="valid simulations (%)", xlabel="simulations before the round (thousands)", ylim=(0, 100))
         right.set(title="energy score", xlabel="simulations before the round (thousands)", yscale="log")
-        right.yaxis.set_major_formatter("{x:g}")
-        right.yaxis.set_minor_formatter("{x:.1g}")
-        figure.legend(loc="outside lower center", ncols=3)
+        plain_logarithm(right.yaxis)
+        figure.legend(loc="outside lower center", ncols=4)
         figure.draw_without_rendering()
     return figure

@@ -6,6 +6,7 @@ paper and on a dark page.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 LEARNED = "#0072B2"  # blue: what was inferred
 EXACT = "#D55E00"  # vermilion: what it is compared with
@@ -48,3 +49,12 @@ def clear_to(colour: str):
 
     red, green, blue = to_rgb(colour)
     return LinearSegmentedColormap.from_list("clear", [(red, green, blue, 0.0), (red, green, blue, 1.0)])
+
+
+def plain_logarithm(axis: Any) -> None:
+    """Write 0.5, 1, 2, 5, 10 on a logarithmic axis, and nothing between them."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -112,6 +112,7 @@ def _here(
             taken, rows, ids, written = (np.array(ids), Chunk.of(rows, worker)), [], [], time.monotonic()
             book.add(*taken)
         book.write()
+        bar.advance(0, note=book.note())
 
     size = CHUNK if isinstance(simulator, Batched) else 1
     wanted = set(missing.tolist()) if size > 1 else None
@@ -124,7 +125,7 @@ def _here(
                     if wanted is None or i in wanted:
                         rows.append(row)
                         ids.append(i)
-                        bar.advance(1, note=book.note())
+                        bar.advance(1)
             if time.monotonic() - written > SECONDS_BETWEEN_WRITES or (not book.any_valid and len(ids) >= 20):
                 flush()
                 book.check()
