@@ -96,6 +96,12 @@ def test_draws_are_of_the_posterior(draws, linear_gaussian):
     assert np.corrcoef(flat.T)[0, 1] == pytest.approx(covariance[0, 1] / sd.prod(), abs=0.15)
 
 
+def test_few_draws_are_as_many_as_were_asked_for_and_differ(posterior):
+    few = posterior.sample(OBSERVED, 101, seed=3)
+    assert few.values.shape == (2, 51, 2)  # whole chains
+    assert len(np.unique(np.asarray(few), axis=0)) > 95  # of particles far from each other in the run
+
+
 def test_draws_tell_how_they_were_made(draws):
     assert draws.values.shape == (2, N // 2, 2)
     assert draws.names == ("theta_1", "theta_2")

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
@@ -132,6 +133,8 @@ class TemperedSmc(AbstractStrategy):
         run = jax.vmap(one_island)(jr.split(key, self.islands), starts)
         # (island, particle, kept, dim): a particle's kept draws stay neighbours, so that their correlation shows.
         draws = run.draws.reshape(self.islands, per_island * keep, -1)
+        wanted = -(-n // self.islands)
+        draws = draws[:, np.arange(wanted) * draws.shape[1] // wanted]  # evenly: copies of a particle are neighbours
         last = jnp.maximum(run.n_temperatures - 1, 0)
         acceptance = jax.vmap(lambda path, i: path[i])(run.path.walk_acceptance, last)
         return Sampled(draws, jnp.mean(acceptance), run.log_evidence, run.path)
