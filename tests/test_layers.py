@@ -12,6 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "unle"
 
 FLOORS = {
+    "compiling": 0,
     "errors": 0,
     "progress": 0,
     "space": 1,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import jax
 import numpy as np
 
 from unle.methods.pairs import Pairs
@@ -38,3 +39,9 @@ def sampler_ahead(
     energies = training.untrained(data.t.shape[1], data.w.shape[1], members=members)
     ensemble = Ensemble(data.theta_space, data.x_space, TiltedModel(bases, energies), on_device(np.zeros(members)))
     return sampler_compiled(prior, of(ensemble), strategy)
+
+
+def alike(one: AbstractBase | None, other: AbstractBase | None) -> bool:
+    """Return whether one compiled program serves both."""
+    shapes = [[(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)] for tree in (one, other)]
+    return jax.tree.structure(one) == jax.tree.structure(other) and shapes[0] == shapes[1]

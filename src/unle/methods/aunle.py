@@ -9,14 +9,16 @@ Reference: Glaser et al., "Maximum likelihood learning of unnormalized models fo
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import equinox as eqx
 import jax.random as jr
 import numpy as np
 
+from unle.compiling import cores
 from unle.errors import InputError
-from unle.methods.ahead import sampler_ahead
+from unle.methods.ahead import alike, sampler_ahead
 from unle.methods.pairs import standardised_pairs
 from unle.methods.selection import gated, simplest_as_good
 from unle.models import Ensemble
@@ -31,6 +33,8 @@ from unle.train import (
     TiltedTraining,
     fit_tilted,
 )
+
+CORES_TO_GUESS = 4  # with fewer, a sampler that is compiled for the wrong bases delays the right one
 
 
 class AUNLE(eqx.Module):
@@ -105,9 +109,15 @@ class AUNLE(eqx.Module):
                 on_metrics(stage="training", **record)
 
         rows = pairs.t, pairs.w, splits
-        bases = self.base.fit(key_base, *rows, stream=stream)
         options = {"settings": self.training, "on_chunk": on_chunk, "stream": stream}
-        with sampler_ahead(self.prior, self.training, pairs, bases, self.strategy):
+        sizes = pairs.t.shape[1], pairs.w.shape[1]
+        likely = self.base.untrained(*sizes, members=self.members) if cores() >= CORES_TO_GUESS else None
+        with ExitStack() as ahead:
+            if likely is not None:
+                ahead.enter_context(sampler_ahead(self.prior, self.training, pairs, likely, self.strategy))
+            bases = self.base.fit(key_base, *rows, stream=stream)
+            if not alike(likely, bases):
+                ahead.enter_context(sampler_ahead(self.prior, self.training, pairs, bases, self.strategy))
             fits = [
                 fit_tilted(key, joint, bases, *rows, sees_theta=sees, **options)
                 for key, sees in zip(jr.split(key_energy), (False, True), strict=True)

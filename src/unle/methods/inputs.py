@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 
 from unle.errors import InputError, UnleWarning
 from unle.simulate import Simulations
-from unle.space import Prior
-from unle.space.transfer import on_device
+from unle.space import Prior, ThetaSpace, XSpace
+from unle.space.transfer import on_device, on_host
 
 FEWEST = 32  # simulations; fewer cannot be split into training and held-out rows that mean anything
 
@@ -75,7 +75,8 @@ def in_support(prior: Prior, theta: np.ndarray, valid: np.ndarray, numbers: np.n
         valid: which of them count.
         numbers: of the rows, for the message.
     """
-    outside = valid & ~np.asarray(_contains(prior, on_device(theta)))
+    with on_host():
+        outside = valid & ~np.asarray(_contains(prior, on_device(theta)))
     if outside.any():
         row = int(np.argmax(outside))
         raise InputError(
@@ -99,7 +100,13 @@ def _contains(prior: Prior, theta: Float[Array, "n dim"]):
     return jax.vmap(prior.contains)(theta)
 
 
-@eqx.filter_jit
-def apply_space(space, rows: Float[Array, "n raw"]) -> Float[Array, "n standard"]:
+def apply_space(space: ThetaSpace | XSpace, rows: Any) -> Float[Array, "n standard"]:
     """Standardise many rows."""
+    with on_host():
+        standard = np.asarray(_forward(space, on_device(rows)))
+    return on_device(standard)
+
+
+@eqx.filter_jit
+def _forward(space, rows: Float[Array, "n raw"]) -> Float[Array, "n standard"]:
     return jax.vmap(space.forward)(rows)

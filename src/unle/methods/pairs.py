@@ -8,7 +8,6 @@ while training goes on.  One pass over the store, before anything else, draws th
 import warnings
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -101,8 +100,8 @@ def standardised_pairs(
     simulations = as_simulations(simulations)
     theta, x = valid_pairs(simulations, prior, warn=warn)
     theta_space, x_space = fit_theta_space(theta), fit_x_space(x)
-    t = apply_space(theta_space, on_device(theta))
-    w = apply_space(x_space, on_device(x))
+    t = apply_space(theta_space, theta)
+    w = apply_space(x_space, x)
     splits = make_splits(key, len(theta), members=members)
     everything = np.asarray(simulations.theta, float), np.asarray(simulations.x, float), np.asarray(simulations.valid)
     return Pairs(theta_space, x_space, t, w, splits, None, *everything)
@@ -125,14 +124,14 @@ def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members:
     theta_space, x_space = fit_theta_space(theta), fit_x_space(x)
 
     def standardise(theta, x):
-        t = apply_space(theta_space, jnp.asarray(theta, jnp.float32))
-        return t, apply_space(x_space, jnp.asarray(x, jnp.float32))
+        return apply_space(theta_space, theta), apply_space(x_space, x)
 
     # All members hold out all held-out rows: there are others to train on, and a row that stays would weigh too much.
     held = min(held_out_size(len(theta)), int(MOST_HELD_OUT * len(theta) / members))
     first = members * held
     places = np.arange(first, len(theta))
-    splits = Splits(jnp.asarray(np.tile(places, (members, 1))), jnp.asarray(np.arange(first).reshape(members, held)))
+    dealt = np.tile(places, (members, 1)), np.arange(first).reshape(members, held)
+    splits = Splits(*(on_device(rows, np.int32) for rows in dealt))
     last = int(lots_valid[first - 1]), int(lots[-1])
     stream = Stream(store, standardise, places, held_out=last[0], window=last[1], seed=seed)
     return Pairs(theta_space, x_space, *standardise(theta, x), splits, stream, rows.theta, rows.x, rows.valid)

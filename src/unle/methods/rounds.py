@@ -39,6 +39,7 @@ from unle.models import (
 from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, TemperedSmc
 from unle.simulate import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
+from unle.space.transfer import on_device
 from unle.train import Carried, Splits, ValidityFit, fit_validity, make_splits
 
 PROPOSED = 1000  # draws of the tempered posterior from which proposals are taken, at least
@@ -216,7 +217,7 @@ class Rounds:
         self.history.append(done)
         self._proposals = proposals
         first_theta, _ = self._first_spaces(self.simulations.valid_theta, self.simulations.valid_x)
-        self._box = Box.around(np.asarray(apply_space(first_theta, jnp.asarray(proposals, jnp.float32)), float))
+        self._box = Box.around(np.asarray(apply_space(first_theta, proposals), float))
 
     @property
     def simulations(self) -> Simulations:
@@ -249,22 +250,22 @@ class Rounds:
         sims = self.simulations
         theta, x = sims.valid_theta, sims.valid_x
         first_theta, first_x = self._first_spaces(theta, x)
-        everywhere = np.asarray(apply_space(first_theta, jnp.asarray(theta, jnp.float32)), float)
+        everywhere = np.asarray(apply_space(first_theta, theta), float)
         inside = self._box.contains(everywhere)
         if inside.sum() < FEWEST:  # a region that few simulations lie in: better too large than too small
             inside = np.ones(len(theta), bool)
         theta, x = theta[inside], x[inside]
         theta_space, x_space = restandardise_theta(first_theta, theta), restandardise_x(first_x, x)
-        t = apply_space(theta_space, jnp.asarray(theta, jnp.float32))
-        w = apply_space(x_space, jnp.asarray(x, jnp.float32))
+        t = apply_space(theta_space, theta)
+        w = apply_space(x_space, x)
         key_split, key_base, key_validity = jr.split(key, 3)
         splits = make_splits(key_split, len(theta), members=self.members)
         capacity = sum(self.sizes)
         bases = self.base.fit(key_base, t, w, splits, capacity=capacity)
-        ensemble = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), jnp.zeros(self.members))
+        ensemble = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), on_device(np.zeros(self.members)))
         self.validity = self._fit_validity(key_validity)
         low, high = (getattr(np, end)(everywhere[inside], axis=0) for end in ("min", "max"))
-        self._region = Region(first_theta, jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32))
+        self._region = Region(first_theta, on_device(low), on_device(high))
         return Fitting(theta_space, x_space, t, w, splits, np.flatnonzero(inside), bases, ensemble)
 
     def _first_spaces(self, theta: np.ndarray, x: np.ndarray) -> tuple[ThetaSpace, XSpace]:
@@ -301,7 +302,7 @@ class Rounds:
             agreed: Any = refined.likelihood
             reported, strategy = agreed, refined.strategy
         else:
-            power = jnp.asarray(beta, jnp.float32)
+            power = on_device(beta)
             agreed, reported = Tempered(self._agreed(likelihood), power), Tempered(likelihood, power)
         validity = AlwaysValid() if self.validity is None else self.validity.validity
         agreed, reported = with_validity(agreed, self._region), with_validity(reported, self._region)
@@ -314,20 +315,20 @@ class Rounds:
     def _supported(self, likelihood: TractableLikelihood) -> float:
         """Return the largest power of the likelihood that the valid simulations support."""
         theta = self.simulations.valid_theta
-        rows = jnp.asarray(self.x_o, jnp.float32)
+        rows = on_device(self.x_o)
         capacity = sum(self.sizes)
         padded = np.resize(theta, (max(capacity, len(theta)), theta.shape[1]))
-        values = np.asarray(_log_likelihoods(likelihood, jnp.asarray(padded, jnp.float32), rows))[: len(theta)]
+        values = np.asarray(_log_likelihoods(likelihood, on_device(padded), rows))[: len(theta)]
         return supported_temperature(values, FEWEST_EFFECTIVE)
 
     def _record(self, simulations: Simulations, beta: float, proposals: np.ndarray, seconds: float) -> Round:
         theta_space, x_space = self._first_spaces(simulations.theta, simulations.x)
         distance = float("nan")
         if simulations.valid.any():
-            w = np.asarray(apply_space(x_space, jnp.asarray(simulations.valid_x, jnp.float32)), float)
-            w_o = np.asarray(apply_space(x_space, jnp.asarray(self.x_o, jnp.float32)), float)
+            w = np.asarray(apply_space(x_space, simulations.valid_x), float)
+            w_o = np.asarray(apply_space(x_space, self.x_o), float)
             distance = float(np.median(np.sqrt(np.mean((w - w_o.mean(axis=0)) ** 2, axis=1))))
-        t = np.asarray(apply_space(theta_space, jnp.asarray(proposals, jnp.float32)), float)
+        t = np.asarray(apply_space(theta_space, proposals), float)
         width = float(np.exp(np.mean(np.log(np.maximum(t.std(axis=0), 1e-12)))))
         return Round(
             self.number,

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 from scipy.optimize import minimize
 
+from unle.compiling import jit_quickly
 from unle.errors import InputError, UnleWarning
 from unle.models import AbstractLikelihood, DoublyIntractableLikelihood, Normalised, TractableLikelihood
 from unle.posterior.doubly_intractable import AbstractDoublyIntractableStrategy, DoublyIntractableTarget, Exchange
@@ -225,7 +226,7 @@ def _target(prior: Prior, likelihood: AbstractLikelihood, prepared) -> DoublyInt
     )
 
 
-@eqx.filter_jit
+@jit_quickly
 def _sample(
     prior: Prior,
     likelihood: AbstractLikelihood,

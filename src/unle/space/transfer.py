@@ -1,9 +1,10 @@
-"""Host arrays on the device, with nothing to compile.
+"""Between host and device, with little to compile.
 
 `jax.numpy.asarray` compiles a small program for every new shape and type.  That is nothing once, but a fit begins with
-dozens of them, which together take seconds, most on a GPU.
+dozens of them, which together take seconds, most on a GPU.  A program that runs once is ready sooner on the host.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -24,3 +25,12 @@ def on_device(values: Any, dtype: Any = np.float32) -> Array:
         dtype('float32')
     """
     return jax.device_put(np.asarray(values, dtype))
+
+
+def on_host() -> AbstractContextManager[Any]:
+    """Run the programs of the block on the host, for work that is done once per fit; their results are left there."""
+    try:
+        host = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX was told to leave the host alone
+        return nullcontext()
+    return jax.default_device(host)

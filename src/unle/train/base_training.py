@@ -37,6 +37,18 @@ class AbstractBaseTraining(eqx.Module):
             stream: where other training rows come from, if t and w are a window on more data than fit in memory.
         """
 
+    def untrained(self, dim_theta: int, dim_data: int, *, members: int) -> AbstractBase | None:
+        """Return bases with the structure and the shapes that `fit` will most likely return; None if that is open.
+
+        What comes after the fit can then be compiled while it runs.
+
+        Args:
+            dim_theta: number of parameters.
+            dim_data: length of w.
+            members: size of the ensemble.
+        """
+        return None
+
     def work_per_row(self, dim: int) -> int:
         """Return how many numbers in double precision the fit needs per row, besides the rows; none for most.
 

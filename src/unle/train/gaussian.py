@@ -18,6 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from unle.compiling import jit_quickly
 from unle.models import ConditionalGaussian, Flex, Mlp
 from unle.models.polynomial import monomial_count
 from unle.progress import progress
@@ -59,6 +60,17 @@ class GaussianTraining(AbstractBaseTraining):
     def fit(self, key, t, w, splits, *, capacity=None, stream=None):
         """Fit the members' Gaussians."""
         return fit_gaussians(key, t, w, splits, settings=self, capacity=capacity, stream=stream)[0]
+
+    def untrained(self, dim_theta, dim_data, *, members):
+        """Return Gaussians that a network bends: with enough data that is what it comes to."""
+        shapes = (dim_data,), (dim_theta, dim_data), (dim_data, dim_data)
+        linear = (on_device(np.zeros((members, *shape))) for shape in shapes)
+        return _bases(self.nets(jr.key(0), dim_theta, dim_data, members=members), *linear)
+
+    def nets(self, key: PRNGKeyArray, dim_theta: int, dim_data: int, *, members: int) -> Mlp:
+        """Return networks that are nearly zero, stacked along a leading axis."""
+        sizes = {"width": self.width, "depth": self.depth, "output_scale": 0.01}
+        return Mlp.stacked(key, members, dim_theta, Flex.outputs(dim_data), **sizes)
 
     def for_rows(self, rows: int) -> "GaussianTraining":
         """Return settings with the steps that so many rows deserve; patience lasts for the same share of them."""
@@ -148,8 +160,7 @@ def _start(
     Everything is made on the host: there is nothing to compile.
     """
     members, held = splits.held_out.shape
-    sizes = {"width": settings.width, "depth": settings.depth, "output_scale": 0.01}
-    nets = Mlp.stacked(key, members, t.shape[1], Flex.outputs(w.shape[1]), **sizes)
+    nets = settings.nets(key, t.shape[1], w.shape[1], members=members)
     linear = (on_device(part, t.dtype) for part in means.linear)
     bases = _bases(nets, *linear)
     rows = on_device(np.stack([np.resize(row, held) for row in means.linear_scores]), t.dtype)
@@ -168,7 +179,7 @@ def _zeros(tree):
     return jax.tree.map(lambda leaf: on_device(np.zeros(leaf.shape), leaf.dtype), tree)
 
 
-@eqx.filter_jit
+@jit_quickly
 def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: GaussianTraining) -> _Fit:
     optimiser = _optimiser(settings)
     batch = batch_size(settings.batch, splits.train.shape[1])

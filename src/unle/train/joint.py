@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import AbstractBase, TiltedModel
 from unle.space import Prior, ThetaSpace
-from unle.space.transfer import on_device
+from unle.space.transfer import on_device, on_host
 
 SCALE_DRAWS = 4096
 
@@ -33,7 +33,8 @@ class JointSpace(eqx.Module):
     @classmethod
     def of(cls, prior: Prior, theta_space: ThetaSpace) -> "JointSpace":
         """Measure the spread of u under the prior."""
-        u = np.asarray(_unconstrained_draws(prior))
+        with on_host():
+            u = np.asarray(_unconstrained_draws(prior))
         return cls(prior, theta_space, on_device(u.mean(axis=0), u.dtype), on_device(u.std(axis=0), u.dtype))
 
     def draws(self, key: PRNGKeyArray, base: AbstractBase, n: int) -> Float[Array, "n position"]:

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
@@ -56,7 +55,8 @@ def make_splits(key: PRNGKeyArray, n: int, *, members: int, fraction: float = 0.
     Disjoint parts make the mean held-out score of the ensemble an average over as many rows as possible.
     """
     held = held_out_size(n, fraction)
-    order = np.asarray(jr.permutation(key, n))
+    # On the host: a new number of rows would be a new program, and every round has one.
+    order = np.random.default_rng(np.asarray(jr.key_data(key))).permutation(n)
     held_out = np.stack([np.take(order, np.arange(k * held, (k + 1) * held), mode="wrap") for k in range(members)])
     train = np.stack([np.setdiff1d(order, rows) for rows in held_out])
     return Splits(on_device(train, np.int32), on_device(held_out, np.int32))
@@ -76,8 +76,8 @@ def pad(
     held = held_out_size(capacity)
 
     def repeat(indices, length):
-        return jnp.asarray(np.stack([np.resize(row, max(length, len(row))) for row in np.asarray(indices)]))
+        return on_device([np.resize(row, max(length, len(row))) for row in np.asarray(indices)], np.int32)
 
     padded = Splits(repeat(splits.train, capacity - held), repeat(splits.held_out, held))
     rows = np.arange(capacity) % n
-    return t[rows], w[rows], padded
+    return on_device(np.asarray(t)[rows], t.dtype), on_device(np.asarray(w)[rows], w.dtype), padded

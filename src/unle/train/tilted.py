@@ -10,6 +10,7 @@ not improved for a while, and sends a member that diverged back to where it was 
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,6 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
+from unle.compiling import jit_quickly, meanwhile
 from unle.errors import Outcome
 from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
 from unle.progress import progress
@@ -193,6 +195,14 @@ def fit_tilted(
     # The simpler energy has less to learn: it is there to be compared with, at less cost.
     patience = settings.patience if sees_theta else settings.patience // 3
     keys_train, keys_z = jr.split(key_train, members), jr.split(key_z, members)
+
+    # What `validate` takes; its program is compiled next to that of the first chunk.
+    def validated(state: _Member) -> tuple:
+        return keys_z, joint, TiltedModel(bases, state.average), t, w, splits, settings.particles, state.particles
+
+    def compile_validation(state: _Member = state) -> None:
+        validate.lower(*validated(state)).compile()
+
     title = "Training the energy" if sees_theta else "Training a theta-free energy"
     with progress(title, total=n_chunks * settings.chunk) as bar:
         for chunk in range(n_chunks):
@@ -201,9 +211,9 @@ def fit_tilted(
                 t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
                 r = _put_features(r, bases, fresh)
             first = on_device(chunk * settings.chunk, np.int32)
-            new, metrics = _chunk(state, joint, bases, t, r, splits.train, keys_train, first, visible, settings)
-            models = TiltedModel(bases, new.average)
-            scores = validate(keys_z, joint, models, t, w, splits, settings.particles, new.particles)
+            with nullcontext() if chunk else meanwhile(compile_validation):
+                new, metrics = _chunk(state, joint, bases, t, r, splits.train, keys_train, first, visible, settings)
+            scores = validate(*validated(new))
             gains = np.asarray(scores.gain)
             healthy = _healthy(metrics, gains, highest)
             state = new if healthy.all() else _roll_back(new, state, on_device(healthy, bool))
@@ -293,7 +303,7 @@ def _put_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "member 
     return r.at[:, fresh.places].set(_features(bases, fresh.t, fresh.w, block=BLOCK))
 
 
-@eqx.filter_jit
+@jit_quickly
 def _chunk(
     state: _Member,
     joint: JointSpace,

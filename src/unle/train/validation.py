@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from unle.compiling import jit_quickly
 from unle.models import TiltedModel
 from unle.train.joint import JointSpace
 from unle.train.particles import AbstractParticles
@@ -36,7 +37,7 @@ class Validation(NamedTuple):
     ess: Float[Array, " member"]
 
 
-@eqx.filter_jit
+@jit_quickly
 def validate(
     keys: Key[Array, " member"],
     joint: JointSpace,
