@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import unle
-from unle.methods.proposals import CAUTION, DARING, MARGIN, TAIL, Box, draw_proposals, supported_temperature
-from unle.models import AgreedValidity, AlwaysValid, Mlp, TractableLikelihood, ValidityNet
-from unle.posterior import TemperedSmc
+from unle.methods.proposals import MARGIN, TAIL, Box, draw_proposals, supported_temperature
+from unle.models import Mlp, TractableLikelihood, ValidityNet, with_validity
+from unle.posterior import Posterior, TemperedSmc
 from unle.space import fit_theta_space
 
 
@@ -70,15 +70,20 @@ def test_one_network_that_expects_a_failure_is_enough():
     net, theta = networks([4.0, -1.0]), jnp.array([1.5])
     logits = np.asarray(net.member_logits(theta), float)
     assert logits[0] == pytest.approx(4 * float(net.theta_space.forward(theta)[0]), rel=1e-5)
-    agreed = AgreedValidity(net, jnp.asarray(2.0))(theta)
-    assert float(agreed) == pytest.approx(-np.logaddexp(0, -logits).sum(), rel=1e-5)
-    assert float(agreed) < float(net(theta))
+    assert float(net(theta)) == pytest.approx(-np.logaddexp(0, -logits).mean(), rel=1e-5)
+    assert float(net(theta)) < np.log(np.mean(1 / (1 + np.exp(-logits))))  # the mean would hear the other one
 
 
-def test_half_of_the_proposals_avoid_failures_and_half_do_not():
+def test_a_probability_that_rounds_to_one_has_a_logit():
+    net = networks([40.0, 40.0])
+    assert 10 < float(net.logit(jnp.array([3.0]))) < 50
+    assert np.isfinite(float(jax.grad(lambda theta: net(theta))(jnp.array([3.0]))[0]))
+
+
+def test_proposals_avoid_failures_as_much_as_the_posterior_does():
     prior, net = unle.Prior.uniform(low=[-2.0], high=[2.0]), networks([2.0, 2.0])
-    strategy = TemperedSmc(islands=2, particles=1000)
-    theta = draw_proposals(jr.key(1), prior, Nothing(), Nothing(), net, strategy, np.zeros((1, 1)), 4000)
+    posterior = Posterior(prior, with_validity(Nothing(), net), TemperedSmc(islands=2, particles=1000))
+    theta = draw_proposals(jr.key(1), posterior, np.zeros((1, 1)), 4000)
     assert theta.shape == (4000, 1)
     grid = np.linspace(-2, 2, 401)[:, None]
     chance = np.exp(np.asarray(jax.vmap(net)(jnp.asarray(grid, jnp.float32)), float))
@@ -87,16 +92,14 @@ def test_half_of_the_proposals_avoid_failures_and_half_do_not():
         return np.average(chance, weights=chance**power)
 
     drawn = np.exp(np.asarray(jax.vmap(net)(jnp.asarray(theta, jnp.float32)), float))
-    expected = (1 - DARING) * rate(CAUTION) + DARING * rate(1.0)
     error = 4 * drawn.std() / np.sqrt(500)  # draws of a particle are alike
-    assert drawn.mean() == pytest.approx(expected, abs=error)
-    assert abs(expected - rate(1.0)) > error  # proposals from the posterior alone would not pass
-    assert drawn[round(4000 * (1 - DARING)) :].mean() == pytest.approx(rate(1.0), abs=2 * error)
+    assert drawn.mean() == pytest.approx(rate(1.0), abs=error)
+    assert abs(rate(3.0) - rate(1.0)) > error  # more caution would not pass
 
 
 def test_where_nothing_fails_proposals_are_the_posterior():
     prior = unle.Prior.uniform(low=[-2.0], high=[2.0])
-    strategy = TemperedSmc(islands=2, particles=1000)
-    theta = draw_proposals(jr.key(1), prior, Nothing(), Nothing(), AlwaysValid(), strategy, np.zeros((1, 1)), 2000)
+    posterior = Posterior(prior, Nothing(), TemperedSmc(islands=2, particles=1000))
+    theta = draw_proposals(jr.key(1), posterior, np.zeros((1, 1)), 2000)
     assert theta.shape == (2000, 1)
     assert theta.mean() == pytest.approx(0.0, abs=4 * 1.16 / np.sqrt(500))

@@ -144,7 +144,8 @@ def test_a_pool_averages_log_densities_and_not_its_members_normalisers(likelihoo
 def test_validity_enters_both_kinds(likelihood):
     net, w = validity(3), likelihood.prepare(X)
     t = likelihood.standardise(THETA)
-    probability = np.mean([jax.nn.sigmoid(jax.tree.map(lambda leaf, k=k: leaf[k], net.nets)(t)[0]) for k in range(3)])
+    each = [jax.nn.sigmoid(jax.tree.map(lambda leaf, k=k: leaf[k], net.nets)(t)[0]) for k in range(3)]
+    probability = np.exp(np.mean(np.log(each)))
     logit = np.log(probability / (1 - probability))
     np.testing.assert_allclose(net.logit(THETA), logit, rtol=1e-4)
     np.testing.assert_allclose(net(THETA), np.log(1 / (1 + np.exp(0.3 - 1.2 * logit))), rtol=1e-4)

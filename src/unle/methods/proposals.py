@@ -3,43 +3,27 @@ r"""Where to simulate next: a posterior that does not run ahead of its simulatio
 A likelihood fitted to few simulations is too sure of itself away from them, and rounds that trust it lock themselves
 into a wrong corner.  So proposals are drawn from a tempered posterior,
 
-    pi(theta) \propto p(theta) q(x_o | theta)^beta P(valid | theta)^c,
+    pi(theta) \propto p(theta) q(x_o | theta)^beta P(valid | theta),
 
 with the largest beta <= 1 at which the simulations so far still support it: weighted by q(x_o | theta_i)^beta, they
-must have a certain effective sample size.
-
-Where simulations fail, half of the proposals have c = 5: once for the observation, which is valid, and more because a
-failed simulation teaches nothing of x.  (Of all densities, posterior times P(valid)^a has the largest
-a E[log P(valid)] - KL(., posterior).)  The other half is the posterior as it would be reported now, tempered: what it
-rules out should be ruled out by simulations, not by caution.
+must have a certain effective sample size.  At beta = 1 proposals are the posterior that would be reported now: what it
+gets wrong, the next simulations show.
 """
 
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from unle.errors import UnleWarning
-from unle.models import (
-    AbstractValidity,
-    AgreedValidity,
-    DoublyIntractableLikelihood,
-    TractableLikelihood,
-    ValidityNet,
-    with_validity,
-)
 from unle.posterior import Posterior
-from unle.space import Prior
 
 FEWEST_EFFECTIVE = 15  # simulations that must support a proposal
 TAIL = 0.002  # quantile of the proposals at which the region begins,
 MARGIN = 0.25  # widened on either side by this share of its width
 BISECTIONS = 50
-CAUTION = 5.0  # power of P(valid) where proposals are cautious
-DARING = 0.5  # share of the proposals that are not
 
 
 class Box(NamedTuple):
@@ -100,36 +84,18 @@ def supported_temperature(log_likelihoods: Float[np.ndarray, "n"], effective: fl
 
 
 def draw_proposals(
-    key: PRNGKeyArray,
-    prior: Prior,
-    agreed: TractableLikelihood | DoublyIntractableLikelihood,
-    reported: TractableLikelihood | DoublyIntractableLikelihood,
-    validity: AbstractValidity,
-    strategy: Any,
-    x_o: Float[np.ndarray, "rows dim_x"],
-    n: int,
+    key: PRNGKeyArray, posterior: Posterior, x_o: Float[np.ndarray, "rows dim_x"], n: int
 ) -> Float[np.ndarray, "n dim"]:
-    """Draw proposals, with little of the budget spent on simulations that fail.
+    """Draw parameters to simulate at, in random order.
 
     Args:
         key: randomness of the draws.
-        prior: of theta.
-        agreed: likelihood of valid data that all members agree on, tempered.
-        reported: the likelihood that a posterior would have if this round were the last, tempered.
-        validity: P(valid | theta).
-        strategy: that draws from the posterior.
+        posterior: as it is known so far, tempered.
         x_o: the observation, in rows.
         n: number of proposals.
     """
-    parts = [(with_validity(agreed, validity), n)]
-    if isinstance(validity, ValidityNet):
-        daring = round(DARING * n)
-        cautious = AgreedValidity(validity, jnp.asarray(CAUTION, jnp.float32))
-        parts = [(with_validity(agreed, cautious), n - daring), (with_validity(reported, validity), daring)]
-    proposals = []
-    for (target, share), seed in zip(parts, jr.randint(key, (len(parts),), 0, 2**31 - 1).tolist(), strict=True):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnleWarning)  # x_o outside the simulations was said once
-            draws = np.asarray(Posterior(prior, target, strategy).sample(x_o, share, seed=seed), float)
-        proposals.append(draws[np.random.default_rng(seed).permutation(len(draws))[:share]])
-    return np.concatenate(proposals)
+    seed = int(jr.randint(key, (), 0, 2**31 - 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnleWarning)  # x_o outside the simulations was said once
+        draws = np.asarray(posterior.sample(x_o, n, seed=seed), float)
+    return draws[np.random.default_rng(seed).permutation(len(draws))[:n]]

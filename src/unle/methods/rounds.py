@@ -26,17 +26,16 @@ from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_proposals, suppor
 from unle.models import (
     AbstractLikelihood,
     AlwaysValid,
-    Consensus,
     Ensemble,
-    Mixture,
     NoEnergy,
     Region,
     Tempered,
     TiltedModel,
     TractableLikelihood,
+    agreed,
     with_validity,
 )
-from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, TemperedSmc
+from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Posterior, TemperedSmc
 from unle.simulate import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
 from unle.space.transfer import on_device
@@ -278,9 +277,9 @@ class Rounds:
         return self._spaces
 
     def focused(self, likelihood: Any) -> Any:
-        """Confine a likelihood to the region of the last fit, and weigh it by the chance of a valid simulation."""
+        """Return what its members agree on, in the region of the last fit, times the chance of a valid simulation."""
         validity = AlwaysValid() if self.validity is None else self.validity.validity
-        return with_validity(with_validity(likelihood, self._region), validity)
+        return with_validity(with_validity(agreed(likelihood), self._region), validity)
 
     def _fit_validity(self, key) -> ValidityFit | None:
         sims = self.simulations
@@ -294,23 +293,14 @@ class Rounds:
         P(valid | theta) is not tempered: it is fitted to all simulations, valid or not.  A doubly intractable
         likelihood has no powers that could be sampled: the bases propose until all of the posterior is supported.
         """
-        likelihood, strategy = self.fitting.likelihood, TemperedSmc()
-        if refined is not None and isinstance(refined.likelihood, TractableLikelihood):
-            likelihood = refined.likelihood
-        beta = self._supported(self._agreed(likelihood))
-        if refined is not None and not isinstance(refined.likelihood, TractableLikelihood) and beta == 1:
-            agreed: Any = refined.likelihood
-            reported, strategy = agreed, refined.strategy
-        else:
-            power = on_device(beta)
-            agreed, reported = Tempered(self._agreed(likelihood), power), Tempered(likelihood, power)
-        validity = AlwaysValid() if self.validity is None else self.validity.validity
-        agreed, reported = with_validity(agreed, self._region), with_validity(reported, self._region)
-        return beta, draw_proposals(key, self.prior, agreed, reported, validity, strategy, self.x_o, self.proposed)
-
-    @staticmethod
-    def _agreed(likelihood: Any) -> Any:
-        return Consensus(likelihood) if isinstance(likelihood, Ensemble | Mixture) else likelihood
+        better = None if refined is None else refined.likelihood
+        tractable = better if isinstance(better, TractableLikelihood) else self.fitting.likelihood
+        beta = self._supported(agreed(tractable))
+        target, strategy = Tempered(agreed(tractable), on_device(beta)), TemperedSmc()
+        if refined is not None and better is not tractable and beta == 1:
+            target, strategy = better, refined.strategy
+        posterior = Posterior(self.prior, self.focused(target), strategy)
+        return beta, draw_proposals(key, posterior, self.x_o, self.proposed)
 
     def _supported(self, likelihood: TractableLikelihood) -> float:
         """Return the largest power of the likelihood that the valid simulations support."""

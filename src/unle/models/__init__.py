@@ -2,7 +2,7 @@
 
 from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
 from unle.models.conditional import ConditionalLikelihood, DoublyIntractableLikelihood
-from unle.models.consensus import Consensus
+from unle.models.consensus import Consensus, agreed
 from unle.models.correction import AbstractCorrection, Flex, Straight
 from unle.models.energy import AbstractEnergy, MlpEnergy, NoEnergy
 from unle.models.flows import AbstractFlow, Flow, Maf, SplineFlow
@@ -17,7 +17,6 @@ from unle.models.referenced import ReferencedLikelihood
 from unle.models.tilted import TiltedModel
 from unle.models.validity import (
     AbstractValidity,
-    AgreedValidity,
     AlwaysValid,
     GivenValid,
     ValidityNet,
@@ -31,7 +30,6 @@ __all__ = [
     "AbstractFlow",
     "AbstractLikelihood",
     "AbstractValidity",
-    "AgreedValidity",
     "AlwaysValid",
     "Bend",
     "ConditionalGaussian",
@@ -60,6 +58,7 @@ __all__ = [
     "TiltedModel",
     "TractableLikelihood",
     "ValidityNet",
+    "agreed",
     "geometric_pool",
     "mixture",
     "with_validity",

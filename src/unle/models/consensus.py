@@ -2,10 +2,13 @@ r"""What the members of an ensemble agree on.
 
     q(x | theta) \propto prod_k q_k(x | theta)^(1/K)
 
-The mixture of an ensemble calls a parameter likely as soon as one member does.  That is right for a posterior, which
-has to hold everything the simulations do not rule out, and wasteful for proposals: of many parameters, those one
-member is mistaken about come to the top.  The geometric mean needs the consent of all.
+The mixture of an ensemble calls a parameter likely as soon as one member does.  In many dimensions that is too easy: of
+all parameters, those that one member is mistaken about come to the top, and there are no simulations to prove it wrong.
+The geometric mean needs the consent of all.  Sequential methods propose by it, and report it: the posterior is then
+where the simulations are.
 """
+
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -34,3 +37,8 @@ class Consensus(TractableLikelihood):
     def log_likelihood(self, theta, w):
         """Return the mean of the members' log-densities."""
         return jnp.mean(self.members.member_log_likelihoods(theta, w))
+
+
+def agreed(likelihood: Any) -> Any:
+    """Return what the members of an ensemble agree on; any other likelihood as it is."""
+    return Consensus(likelihood) if isinstance(likelihood, Ensemble | Mixture) else likelihood

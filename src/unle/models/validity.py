@@ -14,7 +14,6 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from unle.models.conditional import DoublyIntractableLikelihood
@@ -22,6 +21,8 @@ from unle.models.likelihood import TractableLikelihood
 from unle.models.log_normaliser import Normalised
 from unle.models.mlp import Mlp
 from unle.space import ThetaSpace
+
+ALMOST_CERTAIN = -1e-7  # largest log-probability, whose logit float32 can tell from that of 1
 
 
 class AbstractValidity(eqx.Module):
@@ -41,14 +42,17 @@ class AlwaysValid(AbstractValidity):
 
 
 class ValidityNet(AbstractValidity):
-    r"""The mean probability of a few networks, recalibrated.
+    r"""The geometric mean of a few networks' probabilities, recalibrated.
 
-        P(valid | theta) = sigmoid(temper m(theta) + shift),   m = logit of mean_k sigmoid(net_k(t))
+        P(valid | theta) = sigmoid(temper m(theta) + shift),   m = logit of prod_k sigmoid(net_k(t))^(1/K)
+
+    Low as soon as one of them expects a failure, for the reason that `unle.models.consensus` has: of many parameters,
+    those that one network is mistaken about would come to the top.
 
     Args:
         theta_space: standardises theta.
         nets: networks of t with one output, the logit; stacked along a leading axis.
-        temper: factor on the mean logit; 1 if the networks are calibrated by themselves.
+        temper: factor on the logit m; 1 if the networks are calibrated by themselves.
         shift: added to it; 0 likewise.
     """
 
@@ -62,36 +66,14 @@ class ValidityNet(AbstractValidity):
         return jax.nn.log_sigmoid(self.temper * self.logit(theta) + self.shift)
 
     def logit(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return the logit of the networks' mean probability, before recalibration."""
-        logits = self.member_logits(theta)
-        # log of mean p over mean (1 - p); the division by K cancels
-        return logsumexp(jax.nn.log_sigmoid(logits)) - logsumexp(jax.nn.log_sigmoid(-logits))
+        """Return the logit of the networks' common probability, before recalibration."""
+        log_probability = jnp.mean(jax.nn.log_sigmoid(self.member_logits(theta)))
+        return log_probability - jnp.log(-jnp.expm1(jnp.minimum(log_probability, ALMOST_CERTAIN)))
 
     def member_logits(self, theta: Float[Array, " dim"]) -> Float[Array, " member"]:
         """Return the logit of each network, before recalibration."""
         t = self.theta_space.forward(theta)
         return eqx.filter_vmap(lambda net: net(t)[0])(self.nets)
-
-
-class AgreedValidity(AbstractValidity):
-    r"""A power of the geometric mean of the networks' probabilities: low as soon as one of them expects a failure.
-
-        log P(theta) = power mean_k log sigmoid(temper net_k(t) + shift)
-
-    For proposals, as `unle.models.consensus` is: not calibrated, and not for a posterior.
-
-    Args:
-        net: the networks.
-        power: how much a failure counts; an array, so that all powers share one compiled program.
-    """
-
-    net: ValidityNet
-    power: Float[Array, ""]
-
-    def __call__(self, theta):
-        """Return the mean of the networks' log P(valid | theta), times the power."""
-        logits = self.net.temper * self.net.member_logits(theta) + self.net.shift
-        return self.power * jnp.mean(jax.nn.log_sigmoid(logits))
 
 
 class GivenValid(TractableLikelihood):
