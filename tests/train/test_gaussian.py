@@ -110,6 +110,8 @@ def test_a_bent_mean_and_an_uneven_noise_are_learnt(splits):
         lambda b: jax.vmap(lambda rows, b: jax.vmap(b.log_density)(t[rows], w[rows]))(splits.held_out, b)
     )
     np.testing.assert_allclose(again(bases).mean(1), scores, atol=1e-4)  # the scores are those of what is returned
+    expected = SETTINGS.untrained(1, 1, members=MEMBERS)  # what a sampler is compiled for before the fit
+    assert jax.tree.map(jnp.shape, expected) == jax.tree.map(jnp.shape, bases)
 
 
 def test_a_network_that_blows_up_leaves_the_closed_form(splits):

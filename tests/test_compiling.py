@@ -1,0 +1,67 @@
+"""Programs are compiled next to other work, where that is wanted and worth while."""
+
+import threading
+
+import jax.numpy as jnp
+import jax.random as jr
+import pytest
+
+from unle.compiling import meanwhile
+from unle.methods.ahead import alike
+from unle.models import Mlp
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setenv("UNLE_AHEAD", "1")
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+
+
+def test_it_happens_while_the_block_runs_and_is_done_when_it_ends(two_cores):
+    begun, finish, done = threading.Event(), threading.Event(), []
+
+    def compile_program():
+        begun.set()
+        finish.wait(10)
+        done.append(threading.current_thread())
+
+    with meanwhile(compile_program):
+        assert begun.wait(10)
+        assert not done
+        finish.set()
+    assert done
+    assert done[0] is not threading.current_thread()
+
+
+def test_a_program_that_does_not_compile_is_left_to_whoever_calls_it(two_cores):
+    def compile_program():
+        raise ValueError("no such shape")
+
+    with meanwhile(compile_program):
+        pass
+
+
+def test_what_goes_wrong_in_the_block_is_not_hidden(two_cores):
+    with pytest.raises(KeyError), meanwhile(lambda: None):
+        raise KeyError("training")
+
+
+@pytest.mark.parametrize(("switch", "cores"), [("0", 8), ("1", 1)])
+def test_nothing_happens_where_it_is_unwanted_or_would_only_delay(monkeypatch, switch, cores):
+    monkeypatch.setenv("UNLE_AHEAD", switch)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    done = []
+    with meanwhile(lambda: done.append(1)):
+        pass
+    assert not done
+
+
+def test_only_models_of_one_structure_and_shape_share_a_program():
+    def net(width, depth=1):
+        return Mlp(jr.key(0), 2, 1, width=width, depth=depth)
+
+    assert alike(net(3), net(3))
+    assert not alike(net(3), net(4))
+    assert not alike(net(3), net(3, depth=2))
+    assert not alike(None, net(3))
+    assert not alike((jnp.ones(2),), (jnp.ones(2, int),))
