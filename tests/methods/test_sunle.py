@@ -232,7 +232,7 @@ def test_wrong_arguments_are_named():
         _ = state.fitting
 
 
-def test_energies_are_worth_little_where_the_base_is_right(narrow):
-    """Chance alone keeps energies now and then: their gain must exceed its standard error, no more."""
+def test_there_are_no_energies_where_the_base_is_right(narrow):
     fitted = next(record for record in NOTES if record["stage"] == "fitted")
-    assert 0 <= fitted["gain"] < 0.1  # two peaks: more than 0.2
+    assert fitted["energy"] == "none"
+    assert fitted["gain"] == 0

@@ -41,7 +41,7 @@ def sampler_ahead(
     return sampler_compiled(prior, of(ensemble), strategy)
 
 
-def alike(one: AbstractBase | None, other: AbstractBase | None) -> bool:
+def alike(one: Any, other: Any) -> bool:
     """Return whether one compiled program serves both."""
     shapes = [[(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)] for tree in (one, other)]
     return jax.tree.structure(one) == jax.tree.structure(other) and shapes[0] == shapes[1]

@@ -12,6 +12,8 @@ from unle.train import AbstractParticles, JointSpace, Splits, TiltedFit, validat
 
 LOWEST_ESS = 0.01  # of the particles that estimate Z_pi: eighty of 8,192 draws of the base
 
+CLEARLY = 2.0  # standard errors of the gain; with one, energies that are of no use would stay one time in six
+
 
 class Choice(NamedTuple):
     """The models that were kept.
@@ -53,7 +55,7 @@ def gated(
 ) -> Choice:
     """Keep the energies only if, with constants estimated afresh, they raise the held-out likelihood.
 
-    The gain must exceed its standard error: where the base is right, energies differ from zero by chance alone.
+    The gain must exceed two standard errors: where the base is right, energies differ from zero by chance alone.
 
     Args:
         key: randomness of the particles.
@@ -76,4 +78,4 @@ def gated(
     rows = np.ravel(np.asarray(scores.rows)[:, :held])
     gain, error = float(rows.mean()), float(rows.std() / np.sqrt(len(rows)))
     trusted = float(np.min(np.asarray(scores.ess))) > LOWEST_ESS
-    return Choice(models, scores.log_z, gain) if trusted and gain > error else alone  # NaN is not greater
+    return Choice(models, scores.log_z, gain) if trusted and gain > CLEARLY * error else alone  # NaN is not greater
