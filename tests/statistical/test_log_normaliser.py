@@ -18,6 +18,7 @@ from unle.train import (
     online_start,
     online_update,
 )
+from unle.train.log_normaliser import _believable, _n_held
 
 TOLERANCE = 0.05  # nats, the largest error over the posterior
 
@@ -164,3 +165,15 @@ def test_validity_with_few_failures(flags):
     values = np.asarray(probabilities(fit.validity, jnp.asarray(theta[500:1500], jnp.float32)))
     assert 0.97 < values.mean() < 1
     assert values.min() > 0.8
+
+
+def test_parameters_where_log_z_falls_off_do_not_spoil_the_fit():
+    values = np.random.default_rng(0).normal(size=90)
+    values[[1, 50]], values[7] = -5000.0, np.nan
+    rows = _believable(values)
+    assert len(rows) == 90  # one shape, one compiled program
+    assert not {1, 7, 50} & set(rows)
+    held = rows[: _n_held(90)]
+    assert not set(held) & set(rows[len(held) :])  # no row is both held out and trained on
+    hopeless = np.where(np.arange(90) % 9 == 0, 0.0, -5000.0 * np.arange(90))
+    np.testing.assert_array_equal(_believable(hopeless), np.arange(90))

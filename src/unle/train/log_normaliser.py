@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.models import DoublyIntractableLikelihood, LogNormaliser, Mlp
@@ -37,6 +37,8 @@ ENOUGH = 64.0  # effective draws of the base at nearly all theta: importance sam
 LADDER, MOVES = 8, 2  # of the bridge from base to model where it will not
 HELD_OUT = 0.1  # of the theta, on which the best point is chosen and the error measured
 CLIP = 5.0  # global norm of a gradient
+FAR = 50.0  # nats from the typical log Z: nothing that a posterior could reach
+FEWEST_NEAR = 3  # times the held-out rows: with fewer that are near, all are taken
 RIDGE = 1e-3  # on the correlations of t
 SMALLEST_SIZE = 1e-3  # nats: a normaliser that varies less than this is left to the linear part
 
@@ -130,6 +132,8 @@ def fit_log_normaliser(
     noise = settings.spread * jr.normal(key_spread, (t.size,)).reshape(t.shape) @ jnp.asarray(factor.T, t.dtype)
     t = t + (jnp.arange(t.shape[0]) % 3)[:, None] * noise
     targets, temperatures = _targets(key_targets, likelihood, t, settings)
+    rows = _believable(np.asarray(targets.values, float))
+    t, targets = jax.tree.map(lambda leaf: leaf[rows], (t, targets))
     b = _start(key_net, t, (centre, factor), targets, settings) if start is None else start
     b = _fit(key_fit, b, t, targets, settings)
 
@@ -163,6 +167,21 @@ def _targets(
             return targets, 1
     ladder = LADDER if settings.temperatures is None else settings.temperatures
     return log_z_at(key, likelihood, t, settings.particles, ladder, MOVES), ladder
+
+
+def _believable(values: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """Return rows to fit to: those too far from the typical log Z are replaced by repetitions of others.
+
+    Where the bases of pooled models have nothing in common, log Z falls by thousands of nats.  No posterior gets there,
+    but a fit to such values would be of no use anywhere else.  Held-out rows, the first, are not repeated.
+    """
+    at_theta = values[::3][np.isfinite(values[::3])]  # every third was not spread
+    typical = np.median(at_theta) if len(at_theta) else np.nan
+    near = np.flatnonzero(np.abs(values - typical) < FAR)  # False for NaN
+    held = _n_held(len(values))
+    if len(near) < FEWEST_NEAR * held:
+        return np.arange(len(values))
+    return np.concatenate([near, np.resize(near[held:], len(values) - len(near))])
 
 
 def _shape(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
