@@ -1,6 +1,7 @@
 """Posterior draws, with the axes and the numbers that say how far to trust them."""
 
 import json
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,10 @@ class Draws:
             "posterior": {_variable(name): self.values[..., i] for i, name in enumerate(self.names)},
             "observed_data": {"x": self.x_o},
         }
-        tree = arviz_base.from_dict(groups, sample_dims=["chain", "draw"])
+        with warnings.catch_warnings():
+            # Exchange has many short chains: ArviZ takes that for axes in the wrong order.
+            warnings.filterwarnings("ignore", message="Found chain dimension to be longer", category=UserWarning)
+            tree = arviz_base.from_dict(groups, sample_dims=["chain", "draw"])
         tree.attrs.update(self._attributes())
         return tree
 
