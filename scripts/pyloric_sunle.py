@@ -7,7 +7,7 @@ The first is a row of the table in docs/pyloric.md: minutes on a GPU. The second
 Numba; the first round has to bring 32 valid simulations, of which the prior has one in a hundred.
 
 Prints a line per round, and whether the energies were kept. Then draws of the posterior are simulated once more: the
-share of valid ones should be what the fitted P(valid given theta) predicts at these draws.
+share of those that are valid, and near x_o, should be what the fitted P(valid given theta) predicts at these draws.
 """
 
 import argparse
@@ -74,11 +74,13 @@ def measure(task: Task, sizes: list[int], simulate: Simulate, *, resimulate: int
     theta = np.random.default_rng(seed).permutation(theta)[:resimulate]  # there may be more, island by island
     drawing = time.perf_counter() - start
     simulations = simulate(theta, len(sizes))  # a round of its own: fresh noise
-    final = {**scored(simulations, scale), "predicted": predicted(state.validity, theta), "draw_s": drawing}
+    near = float(state.near(np.where(simulations.valid[:, None], simulations.x, np.nan)).mean())
+    expected = predicted(state.validity, theta)
+    final = {**scored(simulations, scale), "near": near, "predicted": expected, "draw_s": drawing}
     total = time.perf_counter() - begin
     print(line("posterior", final))
-    print(f"P(valid), predicted at these draws {final['predicted']:.4f}, observed {final['valid']:.4f}"
-          f" (standard error {final['error']:.4f})")  # fmt: skip
+    print(f"P(valid and near x_o), predicted at these draws {final['predicted']:.4f}, observed {near:.4f}"
+          f" (standard error {np.sqrt(near * (1 - near) / resimulate):.4f})")  # fmt: skip
     print(f"{total:.0f} s in all")
     energies = {"kept": fitted["energy"], "gain": float(fitted["gain"]), "train_s": training}
     return {"seed": seed, "sizes": sizes, "rounds": rounds, "energies": energies, "posterior": final, "total_s": total}
@@ -92,7 +94,7 @@ def scored(simulations: Simulations, scale: np.ndarray) -> dict[str, Any]:
 
 
 def predicted(fit: Any, theta: np.ndarray) -> float:
-    """Return the mean of the fitted P(valid given theta); 1 if no simulation ever failed."""
+    """Return the mean of the fitted P(valid and near x_o given theta); 1 if no simulation ever failed."""
     if fit is None:
         return 1.0
     log_probability = eqx.filter_jit(lambda validity, rows: jax.vmap(validity)(rows))

@@ -18,10 +18,11 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
 from unle.methods.inputs import FEWEST, apply_space
+from unle.methods.neighbourhood import Neighbourhood
 from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_proposals, supported_temperature
 from unle.models import (
     AbstractLikelihood,
@@ -137,6 +138,8 @@ class Rounds:
         self.x_o = np.atleast_2d(np.asarray(x_o, float))
         self.history: list[Round] = []
         self._simulations: Simulations | None = None
+        self._latest: Simulations
+        self._neighbourhood: Neighbourhood | None = None
         self._region: Any = AlwaysValid()
         self.seed = seed
         self.validity: ValidityFit | None = None
@@ -208,7 +211,7 @@ class Rounds:
                 f"expected at least {FEWEST} valid simulations by now; got {int(joined.valid.sum())}: "
                 f"{joined.summary()} Try larger rounds."
             )
-        self._simulations = joined
+        self._simulations, self._latest = joined, simulations
         return simulations
 
     def _close(self, done: Round, proposals: Float[np.ndarray, "n dim"]) -> None:
@@ -250,9 +253,11 @@ class Rounds:
         theta, x = sims.valid_theta, sims.valid_x
         first_theta, first_x = self._first_spaces(theta, x)
         everywhere = np.asarray(apply_space(first_theta, theta), float)
-        inside = self._box.contains(everywhere)
+        self._neighbourhood = self._around_x_o()
+        near = self.near(x)
+        inside = self._box.contains(everywhere) & near
         if inside.sum() < FEWEST:  # a region that few simulations lie in: better too large than too small
-            inside = np.ones(len(theta), bool)
+            inside = near
         theta, x = theta[inside], x[inside]
         theta_space, x_space = restandardise_theta(first_theta, theta), restandardise_x(first_x, x)
         t = apply_space(theta_space, theta)
@@ -262,7 +267,7 @@ class Rounds:
         capacity = sum(self.sizes)
         bases = self.base.fit(key_base, t, w, splits, capacity=capacity)
         ensemble = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), on_device(np.zeros(self.members)))
-        self.validity = self._fit_validity(key_validity)
+        self.validity = self._fit_validity(key_validity, near)
         low, high = (getattr(np, end)(everywhere[inside], axis=0) for end in ("min", "max"))
         self._region = Region(first_theta, on_device(low), on_device(high))
         return Fitting(theta_space, x_space, t, w, splits, np.flatnonzero(inside), bases, ensemble)
@@ -281,11 +286,32 @@ class Rounds:
         validity = AlwaysValid() if self.validity is None else self.validity.validity
         return with_validity(with_validity(agreed(likelihood), self._region), validity)
 
-    def _fit_validity(self, key) -> ValidityFit | None:
+    def near(self, x: Float[np.ndarray, "n dim_x"]) -> Bool[np.ndarray, " n"]:
+        """Return which data are near x_o: those that the likelihood was fitted to, and P(valid | theta) counts."""
+        finite = np.asarray(np.isfinite(x).all(axis=1))
+        if self._neighbourhood is not None:
+            _, first_x = self._first_spaces(self.simulations.valid_theta, self.simulations.valid_x)
+            finite[finite] = self._neighbourhood.contains(np.asarray(apply_space(first_x, x[finite]), float))
+        return finite
+
+    def _around_x_o(self) -> Neighbourhood | None:
+        """Return where data are near x_o, in coordinates of the first round; None for everywhere.
+
+        As long as no simulation has failed there is no P(valid | theta) to take what is far off the likelihood's hands.
+        """
+        sims, latest = self.simulations, self._latest
+        if sims.valid.all() or latest.valid.sum() < 2 * FEWEST:  # half of these will do
+            return None
+        _, first_x = self._first_spaces(sims.valid_theta, sims.valid_x)
+        return Neighbourhood.of(*(np.asarray(apply_space(first_x, x), float) for x in (self.x_o, latest.valid_x)))
+
+    def _fit_validity(self, key, near: Bool[np.ndarray, " valid"]) -> ValidityFit | None:
         sims = self.simulations
-        return (
-            None if sims.valid.all() else fit_validity(key, sims.theta, sims.valid, x=sims.x, capacity=sum(self.sizes))
-        )
+        if sims.valid.all():
+            return None
+        counts = sims.valid.copy()
+        counts[sims.valid] = near
+        return fit_validity(key, sims.theta, counts, x=sims.x, capacity=sum(self.sizes))
 
     def _proposed(self, key, refined: Refined | None) -> tuple[float, np.ndarray]:
         """Draw from the posterior with the largest power of the likelihood that the valid simulations support.
@@ -299,12 +325,16 @@ class Rounds:
         target, strategy = Tempered(agreed(tractable), on_device(beta)), TemperedSmc()
         if refined is not None and better is not tractable and beta == 1:
             target, strategy = better, refined.strategy
-        posterior = Posterior(self.prior, self.focused(target), strategy)
+        cautious = self.focused(target)
+        if self.validity is not None:  # once more: a second factor P(valid | theta)
+            cautious = with_validity(cautious, self.validity.validity)
+        posterior = Posterior(self.prior, cautious, strategy)
         return beta, draw_proposals(key, posterior, self.x_o, self.proposed)
 
     def _supported(self, likelihood: TractableLikelihood) -> float:
         """Return the largest power of the likelihood that the valid simulations support."""
-        theta = self.simulations.valid_theta
+        sims = self.simulations
+        theta = sims.valid_theta[self.near(sims.valid_x)]
         rows = on_device(self.x_o)
         capacity = sum(self.sizes)
         padded = np.resize(theta, (max(capacity, len(theta)), theta.shape[1]))
