@@ -2,12 +2,15 @@
 
     python scripts/pyloric_sunle.py --seed 3 --first 50000 --rounds 10 --size 10000 --resimulate 10000
     python scripts/pyloric_sunle.py --engine cpu --workers 8 --first 10000 --rounds 2 --size 1000 --resimulate 1000
+    python scripts/pyloric_sunle.py --show a.json b.json --figure rounds.png
 
 The first is a row of the table in docs/pyloric.md: minutes on a GPU. The second makes do with CPU cores, and needs
 Numba; the first round has to bring 32 valid simulations, of which the prior has one in a hundred.
 
 Prints a line per round, and whether the energies were kept. Then draws of the posterior are simulated once more: the
 share of those that are valid, and near x_o, should be what the fitted P(valid given theta) predicts at these draws.
+
+`--json` keeps the results; the last line runs nothing and draws such files beside the published curves.
 """
 
 import argparse
@@ -24,7 +27,8 @@ import numpy as np
 
 import unle
 from unle.bench import Task
-from unle.bench.pyloric_scores import energy_score, prior_scale
+from unle.bench.pyloric_scores import energy_score, prior_scale, published_curves
+from unle.plot.round_curves import RoundCurve, round_curves
 from unle.simulate import Simulations, simulate_at
 
 Simulate = Callable[[np.ndarray, int], Simulations]  # of parameters and the number of a round
@@ -74,7 +78,7 @@ def measure(task: Task, sizes: list[int], simulate: Simulate, *, resimulate: int
     theta = np.random.default_rng(seed).permutation(theta)[:resimulate]  # there may be more, island by island
     drawing = time.perf_counter() - start
     simulations = simulate(theta, len(sizes))  # a round of its own: fresh noise
-    near = float(state.near(np.where(simulations.valid[:, None], simulations.x, np.nan)).mean())
+    near = float(state.near(simulations).mean())
     expected = predicted(state.validity, theta)
     final = {**scored(simulations, scale), "near": near, "predicted": expected, "draw_s": drawing}
     total = time.perf_counter() - begin
@@ -101,6 +105,17 @@ def predicted(fit: Any, theta: np.ndarray) -> float:
     return float(jnp.exp(log_probability(fit.validity, jnp.asarray(theta, jnp.float32))).mean())
 
 
+def figure_of(results: list[dict[str, Any]]) -> Any:
+    """Draw every run's rounds beside the published ones; each stands at the simulations made before it."""
+    curves, points = published_curves()
+    for result in results:
+        before = np.cumsum(result["sizes"])[:-1].astype(float)
+        rounds = result["rounds"][1:]
+        valid, energy = (np.array([facts[name] for facts in rounds]) for name in ("valid", "energy_score"))
+        curves.append(RoundCurve(f"unle, {sum(result['sizes']):,}, seed {result['seed']}", before, valid, energy))
+    return round_curves(curves, points=points)
+
+
 def line(what: str, facts: dict[str, Any]) -> str:
     """Return a line to print."""
     seconds = ", ".join(f"{name.removesuffix('_s')} {facts[name]:.1f} s" for name in facts if name.endswith("_s"))
@@ -119,7 +134,12 @@ def main() -> None:
     parser.add_argument("--engine", choices=["jax", "cpu"], default="jax")
     parser.add_argument("--workers", type=int, help="processes, with --engine cpu")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--show", type=Path, nargs="+", help="run nothing, and draw these results, with --figure")
+    parser.add_argument("--figure", type=Path, help="draw the rounds beside the published ones")
     chosen = parser.parse_args()
+    if chosen.show:
+        figure_of([json.loads(path.read_text()) for path in chosen.show]).savefig(chosen.figure or "rounds.png")
+        return
     task = unle.task("pyloric")
     simulate = simulator_of(task, chosen.engine, seed=chosen.seed, workers=chosen.workers)
     sizes = [chosen.first, *[chosen.size] * chosen.rounds]
@@ -127,6 +147,8 @@ def main() -> None:
     device = jax.devices()[0].device_kind
     if chosen.json:
         chosen.json.write_text(json.dumps({"device": device, "engine": chosen.engine, **result}, indent=1) + "\n")
+    if chosen.figure:
+        figure_of([result]).savefig(chosen.figure)
 
 
 if __name__ == "__main__":

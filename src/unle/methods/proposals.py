@@ -3,11 +3,13 @@ r"""Where to simulate next: a posterior that does not run ahead of its simulatio
 A likelihood fitted to few simulations is too sure of itself away from them, and rounds that trust it lock themselves
 into a wrong corner.  So proposals are drawn from a tempered posterior,
 
-    pi(theta) \propto p(theta) q(x_o | theta)^beta P(valid | theta),
+    pi(theta) \propto p(theta) q(x_o | theta)^beta P(valid | theta)^2,
 
 with the largest beta <= 1 at which the simulations so far still support it: weighted by q(x_o | theta_i)^beta, they
-must have a certain effective sample size.  At beta = 1 proposals are the posterior that would be reported now: what it
-gets wrong, the next simulations show.
+must have a certain effective sample size.  Where nothing fails, proposals at beta = 1 are the posterior that would be
+reported now: what it gets wrong, the next simulations show.  Where simulations fail, P(valid | theta) is squared: among
+many parameters, proposals find those at which it is too high by mistake, and simulations that fail teach the likelihood
+nothing.
 """
 
 import warnings

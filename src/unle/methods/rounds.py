@@ -248,13 +248,13 @@ class Rounds:
         return max([PROPOSED, *self.sizes[1:]])
 
     def _fit(self, key) -> Fitting:
-        """Fit bases to the valid simulations of the region."""
+        """Fit bases to the valid simulations of the region, as far as they are near x_o."""
         sims = self.simulations
         theta, x = sims.valid_theta, sims.valid_x
         first_theta, first_x = self._first_spaces(theta, x)
         everywhere = np.asarray(apply_space(first_theta, theta), float)
         self._neighbourhood = self._around_x_o()
-        near = self.near(x)
+        near = self.near(sims)[sims.valid]
         inside = self._box.contains(everywhere) & near
         if inside.sum() < FEWEST:  # a region that few simulations lie in: better too large than too small
             inside = near
@@ -267,7 +267,7 @@ class Rounds:
         capacity = sum(self.sizes)
         bases = self.base.fit(key_base, t, w, splits, capacity=capacity)
         ensemble = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), on_device(np.zeros(self.members)))
-        self.validity = self._fit_validity(key_validity, near)
+        self.validity = self._fit_validity(key_validity)
         low, high = (getattr(np, end)(everywhere[inside], axis=0) for end in ("min", "max"))
         self._region = Region(first_theta, on_device(low), on_device(high))
         return Fitting(theta_space, x_space, t, w, splits, np.flatnonzero(inside), bases, ensemble)
@@ -286,13 +286,14 @@ class Rounds:
         validity = AlwaysValid() if self.validity is None else self.validity.validity
         return with_validity(with_validity(agreed(likelihood), self._region), validity)
 
-    def near(self, x: Float[np.ndarray, "n dim_x"]) -> Bool[np.ndarray, " n"]:
-        """Return which data are near x_o: those that the likelihood was fitted to, and P(valid | theta) counts."""
-        finite = np.asarray(np.isfinite(x).all(axis=1))
+    def near(self, simulations: Simulations) -> Bool[np.ndarray, " n"]:
+        """Return which simulations are valid and near x_o: those that count as valid in the last fit."""
+        counts = np.array(simulations.valid)
         if self._neighbourhood is not None:
             _, first_x = self._first_spaces(self.simulations.valid_theta, self.simulations.valid_x)
-            finite[finite] = self._neighbourhood.contains(np.asarray(apply_space(first_x, x[finite]), float))
-        return finite
+            w = np.asarray(apply_space(first_x, simulations.valid_x), float)
+            counts[counts] = self._neighbourhood.contains(w)
+        return counts
 
     def _around_x_o(self) -> Neighbourhood | None:
         """Return where data are near x_o, in coordinates of the first round; None for everywhere.
@@ -305,18 +306,16 @@ class Rounds:
         _, first_x = self._first_spaces(sims.valid_theta, sims.valid_x)
         return Neighbourhood.of(*(np.asarray(apply_space(first_x, x), float) for x in (self.x_o, latest.valid_x)))
 
-    def _fit_validity(self, key, near: Bool[np.ndarray, " valid"]) -> ValidityFit | None:
+    def _fit_validity(self, key) -> ValidityFit | None:
         sims = self.simulations
         if sims.valid.all():
             return None
-        counts = sims.valid.copy()
-        counts[sims.valid] = near
-        return fit_validity(key, sims.theta, counts, x=sims.x, capacity=sum(self.sizes))
+        return fit_validity(key, sims.theta, self.near(sims), x=sims.x, capacity=sum(self.sizes))
 
     def _proposed(self, key, refined: Refined | None) -> tuple[float, np.ndarray]:
         """Draw from the posterior with the largest power of the likelihood that the valid simulations support.
 
-        P(valid | theta) is not tempered: it is fitted to all simulations, valid or not.  A doubly intractable
+        P(valid | theta) is not tempered but squared: see `unle.methods.proposals`.  A doubly intractable
         likelihood has no powers that could be sampled: the bases propose until all of the posterior is supported.
         """
         better = None if refined is None else refined.likelihood
@@ -326,15 +325,15 @@ class Rounds:
         if refined is not None and better is not tractable and beta == 1:
             target, strategy = better, refined.strategy
         cautious = self.focused(target)
-        if self.validity is not None:  # once more: a second factor P(valid | theta)
-            cautious = with_validity(cautious, self.validity.validity)
+        if self.validity is not None:
+            cautious = with_validity(cautious, self.validity.validity)  # for the second time
         posterior = Posterior(self.prior, cautious, strategy)
         return beta, draw_proposals(key, posterior, self.x_o, self.proposed)
 
     def _supported(self, likelihood: TractableLikelihood) -> float:
         """Return the largest power of the likelihood that the valid simulations support."""
         sims = self.simulations
-        theta = sims.valid_theta[self.near(sims.valid_x)]
+        theta = sims.theta[self.near(sims)]
         rows = on_device(self.x_o)
         capacity = sum(self.sizes)
         padded = np.resize(theta, (max(capacity, len(theta)), theta.shape[1]))

@@ -10,6 +10,7 @@ from unle.errors import InputError
 from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, plain_logarithm, style
 
 COLOURS = (LEARNED, EXACT, THIRD, "#CC79A7", "#56B4E9", FAINT)
+MARKERS = "osd"  # one for each time that the colours begin again
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ def round_curves(curves: Sequence[RoundCurve], *, points: Sequence[tuple[str, fl
     with style():
         figure = Figure(figsize=(8.4, 3.4), layout="constrained")
         left, right = figure.subplots(1, 2)
-        for curve, colour in zip(curves, COLOURS * len(curves), strict=False):
+        for k, curve in enumerate(curves):
             look = {"ls": "--", "lw": 0.9, "ms": 3.5, "mfc": "none"} if curve.published else {"lw": 1.8, "ms": 5}
-            look |= {"marker": "o", "color": colour}
+            look |= {"marker": MARKERS[k // len(COLOURS) % len(MARKERS)], "color": COLOURS[k % len(COLOURS)]}
             thousands = np.asarray(curve.simulations) / 1000
             left.plot(thousands, 100 * np.asarray(curve.valid), label=curve.method, **look)
             right.plot(thousands, np.asarray(curve.energy), **look)  # unknown values are gaps
@@ -56,6 +57,6 @@ def round_curves(curves: Sequence[RoundCurve], *, points: Sequence[tuple[str, fl
         left.set(title="valid simulations (%)", xlabel="simulations before the round (thousands)", ylim=(0, 100))
         right.set(title="energy score", xlabel="simulations before the round (thousands)", yscale="log")
         plain_logarithm(right.yaxis)
-        figure.legend(loc="outside lower center", ncols=4)
+        figure.legend(loc="outside lower center", ncols=3)
         figure.draw_without_rendering()
     return figure

@@ -1,0 +1,120 @@
+"""Which data a sequential likelihood is fitted to, and what becomes of the others."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from unle.methods import SUNLE
+from unle.methods.neighbourhood import REACH, Neighbourhood
+from unle.methods.rounds import Rounds
+from unle.space import Prior
+from unle.train import GaussianTraining
+
+PRIOR = Prior.uniform([-2.0], [2.0])
+NOISE = 0.3
+X_O = 0.5
+
+
+def test_a_box_around_the_observation_in_units_of_the_data():
+    rng = np.random.default_rng(0)
+    w = rng.normal([0.0, 5.0], [1.0, 10.0], size=(20_000, 2))
+    box = Neighbourhood.of(np.array([[0.0, 5.0]]), w)
+    np.testing.assert_allclose(box.reach, [REACH * 1.0, REACH * 10.0], rtol=0.05)
+    assert box.contains(np.array([[2.8, 5.0], [3.2, 5.0], [0.0, 33.0], [0.0, 37.0]])).tolist() == [1, 0, 1, 0]
+
+
+def test_it_holds_the_observation_and_half_of_the_data_however_far_they_are():
+    rng = np.random.default_rng(0)
+    w_o = rng.normal(0.0, 0.1, size=(3, 40))
+    w = rng.standard_t(1.5, size=(1000, 40))  # heavy tails in many coordinates
+    box = Neighbourhood.of(w_o, w)
+    assert box.contains(w_o).all()
+    assert 0.5 <= box.contains(w).mean() < 0.6
+    tight = Neighbourhood(box.low, box.high, box.reach / 2)
+    assert tight.contains(w).mean() < 0.5
+    assert Neighbourhood.of(w_o + 1000.0, w).contains(w).mean() > 0.5
+
+
+def test_coordinates_that_hardly_vary_set_no_limit():
+    w = np.column_stack([np.linspace(-1, 1, 101), np.zeros(101)])
+    w[:20, 1] = 7.0
+    assert Neighbourhood.of(np.zeros((1, 2)), w).contains(w).all()
+
+
+def simulated(theta, seed):
+    """N(theta, 0.3^2), more often nothing or something far away the larger theta is."""
+    rng = np.random.default_rng(seed)
+    x = theta + NOISE * rng.normal(size=theta.shape)
+    fate = rng.uniform(size=theta.shape)
+    x = np.where(fate < 0.4 * share_lost(theta), np.nan, x)
+    return np.where((fate >= 0.4 * share_lost(theta)) & (fate < share_lost(theta)), theta + 40.0, x)
+
+
+def share_lost(theta):
+    return 1 / (1 + np.exp(-3 * (theta - 0.5)))
+
+
+@pytest.fixture(scope="module")
+def one_round() -> Rounds:
+    base = GaussianTraining(width=8, depth=1, iterations=200, batch=128, chunk=50)
+    state = SUNLE(PRIOR, base=base, members=2).begin([X_O], budget=3000, rounds=[2000, 1000], seed=0)
+    theta = state.propose()
+    state.add((theta, simulated(theta, 1)))
+    return state
+
+
+def test_far_data_count_as_failures(one_round):
+    sims = one_round.simulations
+    near = one_round.near(sims)
+    assert not near[~sims.valid].any()
+    np.testing.assert_array_equal(near, sims.valid & (sims.x[:, 0] < 20))
+    assert len(one_round.fitting.t) == near.sum()
+    assert one_round.validity is not None
+    assert one_round.validity.rate == pytest.approx(near.mean())
+
+
+def _on_grid(state):
+    theta = np.linspace(-2, 2, 2001)
+    points = jnp.asarray(theta[:, None], jnp.float32)
+    lost = np.asarray(eqx.filter_jit(eqx.filter_vmap(state.validity.validity))(points), float)
+    target = state.focused(state.fitting.likelihood)
+    w = target.prepare(jnp.asarray([X_O], jnp.float32))
+    log_target = np.asarray(jax.jit(jax.vmap(lambda point: target.log_likelihood(point, w)))(points), float)
+    return theta, np.exp(log_target - log_target.max()), np.exp(lost)
+
+
+def test_both_factors_make_the_posterior_and_one_does_not(one_round):
+    theta, target, chance = _on_grid(one_round)
+    exact = np.exp(-0.5 * ((X_O - theta) / NOISE) ** 2) * (1 - share_lost(theta))
+    mean, sd = _moments(theta, exact)
+    found, _ = _moments(theta, target)
+    without, _ = _moments(theta, target / chance)
+    assert abs(found - mean) < 0.15 * sd  # some 250 simulations are within two sd of it
+    assert abs(without - mean) > 0.3 * sd
+
+
+def test_proposals_have_the_second_factor_twice(one_round):
+    theta, target, chance = _on_grid(one_round)
+    drawn = np.interp(one_round.proposals[:, 0], theta, chance)
+    (once, _), (twice, _) = _moments(chance, target), _moments(chance, target * chance)
+    error = drawn.std() / np.sqrt(len(drawn) / 4)  # draws of the sampler are not quite independent
+    assert abs(drawn.mean() - twice) < 4 * error
+    assert abs(drawn.mean() - once) > 4 * error
+
+
+def _moments(values, weights):
+    weights = weights / weights.sum()
+    mean = weights @ values
+    return mean, np.sqrt(weights @ (values - mean) ** 2)
+
+
+def test_without_failures_all_data_count():
+    base = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
+    state = SUNLE(PRIOR, base=base, members=1).begin([X_O], budget=200, rounds=2, seed=0)
+    theta = state.propose()
+    state.add((theta, np.where(np.arange(100)[:, None] < 5, theta + 40.0, theta)))
+    assert state.near(state.simulations).all()
+    assert len(state.fitting.t) == 100
+    assert state.validity is None
