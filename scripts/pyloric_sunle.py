@@ -4,7 +4,7 @@
     python scripts/pyloric_sunle.py --engine cpu --workers 8 --first 10000 --rounds 2 --size 1000 --resimulate 1000
     python scripts/pyloric_sunle.py --show a.json b.json --figure rounds.png
 
-The first is a row of the table in docs/pyloric.md: minutes on a GPU. The second makes do with CPU cores, and needs
+The first is a run like those in docs/pyloric.md: minutes on a GPU. The second makes do with CPU cores, and needs
 Numba; the first round has to bring 32 valid simulations, of which the prior has one in a hundred.
 
 Prints a line per round, and whether the energies were kept. Then draws of the posterior are simulated once more: the

@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unle.methods import SUNLE
+from unle.methods import SUNLE, rounds
 from unle.methods.neighbourhood import REACH, Neighbourhood
-from unle.methods.rounds import Rounds
+from unle.methods.rounds import Round, Rounds
+from unle.models import AlwaysValid
 from unle.space import Prior
-from unle.train import GaussianTraining
+from unle.train import GaussianTraining, ValidityFit
 
 PRIOR = Prior.uniform([-2.0], [2.0])
 NOISE = 0.3
@@ -34,13 +35,26 @@ def test_it_holds_the_observation_and_half_of_the_data_however_far_they_are():
     assert 0.5 <= box.contains(w).mean() < 0.6
     tight = Neighbourhood(box.low, box.high, box.reach / 2)
     assert tight.contains(w).mean() < 0.5
-    assert Neighbourhood.of(w_o + 1000.0, w).contains(w).mean() > 0.5
+    assert Neighbourhood.of(w_o + 10_000.0, w).contains(w).all()
 
 
-def test_coordinates_that_hardly_vary_set_no_limit():
-    w = np.column_stack([np.linspace(-1, 1, 101), np.zeros(101)])
+def test_coordinates_that_hardly_vary():
+    w = np.column_stack([np.linspace(-1, 1, 101), np.zeros(101), np.zeros(101)])
     w[:20, 1] = 7.0
-    assert Neighbourhood.of(np.zeros((1, 2)), w).contains(w).all()
+    w[0, 1] = 1000.0
+    box = Neighbourhood.of(np.zeros((1, 3)), w)
+    assert box.contains(w).tolist() == [False] + 100 * [True]
+    assert box.reach[2] == np.inf
+
+
+@pytest.mark.parametrize("rows", [1, 10, 50])
+def test_rows_of_an_observation_do_not_hide_what_is_far(rows):
+    rng = np.random.default_rng(rows)
+    w_o, w = rng.normal(size=(rows, 3)), rng.normal(size=(1000, 3))
+    w[:50] += 40.0
+    near = Neighbourhood.of(w_o, w).contains(w)
+    assert not near[:50].any()
+    assert near[50:].mean() > 0.95
 
 
 def simulated(theta, seed):
@@ -96,6 +110,7 @@ def test_both_factors_make_the_posterior_and_one_does_not(one_round):
 
 
 def test_proposals_have_the_second_factor_twice(one_round):
+    assert one_round.history[0].temperature == 1
     theta, target, chance = _on_grid(one_round)
     drawn = np.interp(one_round.proposals[:, 0], theta, chance)
     (once, _), (twice, _) = _moments(chance, target), _moments(chance, target * chance)
@@ -118,3 +133,50 @@ def test_without_failures_all_data_count():
     assert state.near(state.simulations).all()
     assert len(state.fitting.t) == 100
     assert state.validity is None
+
+
+class Flags:
+    """Stands for `fit_validity`: keeps what it was given, and found that it does not depend on theta."""
+
+    def __init__(self):
+        self.valid = []
+
+    def __call__(self, key, theta, valid, **options):
+        self.valid.append(np.asarray(valid))
+        return ValidityFit(AlwaysValid(), float(np.mean(valid)), 0.0, 0.0, 0.0, depends=False)
+
+
+def test_data_are_kept_if_nothing_can_be_learned_of_where_they_come_out_far(monkeypatch):
+    flags = Flags()
+    monkeypatch.setattr(rounds, "fit_validity", flags)
+    base = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
+    state = SUNLE(PRIOR, base=base, members=1).begin([X_O], budget=500, rounds=[400, 100], seed=0)
+    theta = state.propose()
+    x = simulated(theta, 2)
+    state.add((theta, x))
+    far, lost = x[:, 0] > 20, np.isnan(x[:, 0])
+    assert far.sum() > 20
+    for found, expected in zip(flags.valid, [~(far | lost), ~lost], strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert len(state.fitting.t) == (~lost).sum()
+
+
+def test_a_round_with_few_valid_simulations_borrows_from_those_before(monkeypatch):
+    monkeypatch.setattr(rounds, "fit_validity", Flags())
+    base = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
+    state = SUNLE(PRIOR, base=base, members=1).begin([X_O], budget=240, rounds=[200, 40], seed=0)
+    theta = state.propose()
+    state.recall(
+        (theta, simulated(theta, 3)), Round(0, 200, 1.0, 0, 1.0, 0.0, 1.0, 0.0), np.linspace(0.0, 1.0, 1000)[:, None]
+    )
+    last = np.linspace(0.4, 0.6, 40)[:, None]
+    box = None
+
+    def seen(w_o, w):
+        nonlocal box
+        box = len(w)
+        return Neighbourhood.of(w_o, w)
+
+    monkeypatch.setattr(rounds, "Neighbourhood", type("Spy", (), {"of": staticmethod(seen)}))
+    state.add((last, last))
+    assert box == 64

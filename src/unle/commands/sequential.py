@@ -65,7 +65,7 @@ def describe(done: Round, rounds: int) -> str:
     towards = "posterior" if done.temperature == 1 else f"posterior to the power {done.temperature:.2g}"
     return (
         f"round {done.number + 1} of {rounds}: {done.simulations} simulations, {done.valid:.0%} valid, "
-        f"{done.distance:.2g} sd from x_o; {done.used} in the region fitted; next: {towards}, "
+        f"{done.distance:.2g} sd from x_o; {done.used} fitted; next: {towards}, "
         f"{done.width:.2g} times as wide as the first; {done.seconds:.0f} s"
     )
 

@@ -5,8 +5,11 @@ For every set B of data that holds x_o,
     p(x_o | theta) = p(x_o | theta, x in B) P(x in B | theta),
 
 so a likelihood may be fitted to the simulations in B alone, if the other factor is learned from all of them.  A
-simulation that came out far from x_o then is what a failed one is: proof that theta is not the one, and no reason to
-bend a density that is needed at x_o only.
+simulation that came out far from x_o then counts as a failed one does: it speaks against theta, and does not bend a
+density that is needed at x_o only.
+
+The identity is exact, and holds for the fit as far as a density of all data describes those in B: B should not cut
+through the data of parameters that matter.
 """
 
 from typing import NamedTuple
@@ -24,7 +27,7 @@ class Neighbourhood(NamedTuple):
     Attributes:
         low: smallest values of the observed rows.
         high: largest values.
-        reach: how far beyond them the box ends, infinite in coordinates that hardly vary.
+        reach: how far beyond them the box ends; infinite in coordinates in which all data are equal.
     """
 
     low: Float[np.ndarray, "data"]
@@ -40,12 +43,18 @@ class Neighbourhood(NamedTuple):
             w: data simulated at the latest proposals.
         """
         low, high = w_o.min(axis=0), w_o.max(axis=0)
-        distance = np.abs(w - np.clip(w, low, high))
-        unit = np.quantile(distance, TWO_THIRDS, axis=0)
-        unit = np.where(unit > 0, unit, np.inf)
-        farthest = np.max(distance / unit, axis=1)
+        unit = np.array([_two_thirds(column) for column in np.abs(w - np.median(w_o, axis=0)).T])
+        farthest = np.max(np.abs(w - np.clip(w, low, high)) / unit, axis=1)
         return cls(low, high, max(REACH, float(np.median(farthest))) * unit)
 
     def contains(self, w: Float[np.ndarray, "n data"]) -> Bool[np.ndarray, " n"]:
         """Return which data lie inside."""
         return np.asarray(np.all(np.abs(w - np.clip(w, self.low, self.high)) <= self.reach, axis=1))
+
+
+def _two_thirds(distances: Float[np.ndarray, " n"]) -> float:
+    """Return the distance that two thirds do not exceed; of those that are not zero, where most are."""
+    if not distances.any():
+        return np.inf
+    found = float(np.quantile(distances, TWO_THIRDS))
+    return found if found > 0 else float(np.quantile(distances[distances > 0], TWO_THIRDS))

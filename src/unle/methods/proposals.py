@@ -9,7 +9,7 @@ with the largest beta <= 1 at which the simulations so far still support it: wei
 must have a certain effective sample size.  Where nothing fails, proposals at beta = 1 are the posterior that would be
 reported now: what it gets wrong, the next simulations show.  Where simulations fail, P(valid | theta) is squared: among
 many parameters, proposals find those at which it is too high by mistake, and simulations that fail teach the likelihood
-nothing.
+nothing.  (With n i.i.d. rows of x_o the posterior has P(valid | theta)^n, proposals n + 1 factors.)
 """
 
 import warnings

@@ -33,6 +33,7 @@ from unle.models import (
     Tempered,
     TiltedModel,
     TractableLikelihood,
+    ValidPower,
     agreed,
     with_validity,
 )
@@ -51,9 +52,9 @@ class Round(NamedTuple):
     Attributes:
         number: counted from 0.
         simulations: made in this round.
-        valid: share of them that are valid.
-        used: simulations of all rounds in the region that was fitted.
-        temperature: beta of the next proposals; 1 when they are the posterior itself.
+        valid: share of them that are valid, near x_o or not.
+        used: simulations of all rounds that were fitted: valid, in the region, and near x_o.
+        temperature: beta of the next proposals; 1 when the likelihood is not tempered.
         distance: median distance of the round's data to x_o, in standard deviations of the first round's.
         width: geometric mean of the proposals' widths, relative to the first round's parameters.
         seconds: time of fit and proposals.
@@ -138,7 +139,7 @@ class Rounds:
         self.x_o = np.atleast_2d(np.asarray(x_o, float))
         self.history: list[Round] = []
         self._simulations: Simulations | None = None
-        self._latest: Simulations
+        self._latest = 0  # valid simulations of the latest round
         self._neighbourhood: Neighbourhood | None = None
         self._region: Any = AlwaysValid()
         self.seed = seed
@@ -211,7 +212,7 @@ class Rounds:
                 f"expected at least {FEWEST} valid simulations by now; got {int(joined.valid.sum())}: "
                 f"{joined.summary()} Try larger rounds."
             )
-        self._simulations, self._latest = joined, simulations
+        self._simulations, self._latest = joined, int(simulations.valid.sum())
         return simulations
 
     def _close(self, done: Round, proposals: Float[np.ndarray, "n dim"]) -> None:
@@ -253,7 +254,9 @@ class Rounds:
         theta, x = sims.valid_theta, sims.valid_x
         first_theta, first_x = self._first_spaces(theta, x)
         everywhere = np.asarray(apply_space(first_theta, theta), float)
+        key_split, key_base, key_validity = jr.split(key, 3)
         self._neighbourhood = self._around_x_o()
+        self.validity = self._fit_validity(key_validity)
         near = self.near(sims)[sims.valid]
         inside = self._box.contains(everywhere) & near
         if inside.sum() < FEWEST:  # a region that few simulations lie in: better too large than too small
@@ -262,12 +265,10 @@ class Rounds:
         theta_space, x_space = restandardise_theta(first_theta, theta), restandardise_x(first_x, x)
         t = apply_space(theta_space, theta)
         w = apply_space(x_space, x)
-        key_split, key_base, key_validity = jr.split(key, 3)
         splits = make_splits(key_split, len(theta), members=self.members)
         capacity = sum(self.sizes)
         bases = self.base.fit(key_base, t, w, splits, capacity=capacity)
         ensemble = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), on_device(np.zeros(self.members)))
-        self.validity = self._fit_validity(key_validity)
         low, high = (getattr(np, end)(everywhere[inside], axis=0) for end in ("min", "max"))
         self._region = Region(first_theta, on_device(low), on_device(high))
         return Fitting(theta_space, x_space, t, w, splits, np.flatnonzero(inside), bases, ensemble)
@@ -300,17 +301,22 @@ class Rounds:
 
         As long as no simulation has failed there is no P(valid | theta) to take what is far off the likelihood's hands.
         """
-        sims, latest = self.simulations, self._latest
-        if sims.valid.all() or latest.valid.sum() < 2 * FEWEST:  # half of these will do
+        sims, enough = self.simulations, 2 * FEWEST  # half of them are near at least
+        if sims.valid.all() or sims.valid.sum() < enough:
             return None
         _, first_x = self._first_spaces(sims.valid_theta, sims.valid_x)
-        return Neighbourhood.of(*(np.asarray(apply_space(first_x, x), float) for x in (self.x_o, latest.valid_x)))
+        latest = sims.valid_x[-max(self._latest, enough) :]
+        return Neighbourhood.of(*(np.asarray(apply_space(first_x, x), float) for x in (self.x_o, latest)))
 
     def _fit_validity(self, key) -> ValidityFit | None:
         sims = self.simulations
         if sims.valid.all():
             return None
-        return fit_validity(key, sims.theta, self.near(sims), x=sims.x, capacity=sum(self.sizes))
+        fit = fit_validity(key, sims.theta, self.near(sims), x=sims.x, capacity=sum(self.sizes))
+        if fit.depends or self._neighbourhood is None:
+            return fit
+        self._neighbourhood = None  # too few data to learn where they come out near: all of them are the likelihood's
+        return self._fit_validity(key)
 
     def _proposed(self, key, refined: Refined | None) -> tuple[float, np.ndarray]:
         """Draw from the posterior with the largest power of the likelihood that the valid simulations support.
@@ -325,8 +331,11 @@ class Rounds:
         if refined is not None and better is not tractable and beta == 1:
             target, strategy = better, refined.strategy
         cautious = self.focused(target)
-        if self.validity is not None:
-            cautious = with_validity(cautious, self.validity.validity)  # for the second time
+        if (
+            self.validity is not None
+        ):  # one factor more, for all rows of x_o together; for draws that nobody simulates, none
+            power = on_device(0.0 if self.is_last else 1 / len(self.x_o))
+            cautious = with_validity(cautious, ValidPower(self.validity.validity, power))
         posterior = Posterior(self.prior, cautious, strategy)
         return beta, draw_proposals(key, posterior, self.x_o, self.proposed)
 

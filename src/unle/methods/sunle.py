@@ -198,6 +198,6 @@ def _fitted(state: Rounds, fit: TiltedFit, choice: Choice) -> Fitted:
     if state.number:
         around = state.proposals
     else:  # the simulations of the first round, repeated: as many as there will be proposals
-        theta = state.simulations.valid_theta
+        theta = state.simulations.theta[state.near(state.simulations)]
         around = np.resize(theta, (state.proposed, theta.shape[1]))
     return Fitted(ensemble, order, [float(gains[k]) for k in order], around, fit.particles, data.t)

@@ -20,6 +20,7 @@ from unle.models.validity import (
     AlwaysValid,
     GivenValid,
     ValidityNet,
+    ValidPower,
     with_validity,
 )
 
@@ -57,6 +58,7 @@ __all__ = [
     "TiltedLikelihood",
     "TiltedModel",
     "TractableLikelihood",
+    "ValidPower",
     "ValidityNet",
     "agreed",
     "geometric_pool",

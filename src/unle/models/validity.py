@@ -76,6 +76,22 @@ class ValidityNet(AbstractValidity):
         return eqx.filter_vmap(lambda net: net(t)[0])(self.nets)
 
 
+class ValidPower(AbstractValidity):
+    """Another probability to some power, for proposals that avoid failures more than a posterior does.
+
+    Args:
+        validity: log P(valid | theta).
+        power: that multiplies it.
+    """
+
+    validity: AbstractValidity
+    power: Float[Array, ""]
+
+    def __call__(self, theta):
+        """Return power log P(valid | theta)."""
+        return self.power * self.validity(theta)
+
+
 class GivenValid(TractableLikelihood):
     """A tractable likelihood of valid data times P(valid | theta); made by `with_validity`."""
 

@@ -78,6 +78,7 @@ class ValidityFit(NamedTuple):
         calibration_error: mean |share of valid rows - predicted probability| over ten groups of held-out rows with
             similar predictions.
         calibration_noise: what that number would be for perfect probabilities, from the size of the groups alone.
+        depends: whether it depends on theta, that is, the networks were clearly better than the overall rate.
     """
 
     validity: AbstractValidity
@@ -85,6 +86,7 @@ class ValidityFit(NamedTuple):
     cross_entropy: float
     calibration_error: float
     calibration_noise: float
+    depends: bool
 
 
 def fit_validity(
@@ -114,7 +116,7 @@ def fit_validity(
         raise InputError(f"no simulation of {len(valid)} is valid: there is no theta at which x can be learned.")
     rate = float(valid.mean())
     if valid.all():
-        return ValidityFit(AlwaysValid(), 1.0, 0.0, 0.0, 0.0)
+        return ValidityFit(AlwaysValid(), 1.0, 0.0, 0.0, 0.0, depends=False)
 
     key_split, key_net, key_fit = jr.split(key, 3)
     held, train = _stratified(key_split, valid)
@@ -133,7 +135,8 @@ def fit_validity(
         return np.asarray(_logits(net, jnp.asarray(theta, jnp.float32)[rows[1]]), float)[: len(held)]
 
     nets, logits = trained, held_out(trained)
-    if not _clearly_better(logits, held_out(constant), valid[held]):
+    depends = _clearly_better(logits, held_out(constant), valid[held])
+    if not depends:
         nets, logits = constant, held_out(constant)
     temper, shift, recalibrated = _recalibrate(logits, valid[held])
     probability = expit(recalibrated)
@@ -144,6 +147,7 @@ def fit_validity(
         float(_cross_entropy(recalibrated, valid[held])),
         error,
         noise,
+        depends,
     )
 
 
