@@ -52,9 +52,15 @@ def timings(rows: Iterable[Mapping[str, Any]]) -> dict[Run, Times]:
     for run in sorted(groups, key=lambda run: (places.get(run.task, len(places)), *run)):
         warm = [row for row in groups[run] if not row["conditions"].get("cold", True)]
         used = warm or groups[run]
-        seconds = {stage: float(np.mean([row[f"{stage}_s"] or 0.0 for row in used])) for stage in STAGES}
+        seconds = {stage: _mean([row[f"{stage}_s"] for row in used]) for stage in STAGES}
         found[run] = Times(seconds, not warm, len(used))
     return found
+
+
+def _mean(seconds: Iterable[float | None]) -> float:
+    """Return the mean of the times that are known; a stage that no run has takes none."""
+    known = [value for value in seconds if value is not None]
+    return float(np.mean(known)) if known else 0.0
 
 
 def machine_of(row: Mapping[str, Any]) -> str:
