@@ -331,9 +331,8 @@ class Rounds:
         if refined is not None and better is not tractable and beta == 1:
             target, strategy = better, refined.strategy
         cautious = self.focused(target)
-        if (
-            self.validity is not None
-        ):  # one factor more, for all rows of x_o together; for draws that nobody simulates, none
+        if self.validity is not None:
+            # One factor more for all rows of x_o together; none for draws that nobody will simulate.
             power = on_device(0.0 if self.is_last else 1 / len(self.x_o))
             cautious = with_validity(cautious, ValidPower(self.validity.validity, power))
         posterior = Posterior(self.prior, cautious, strategy)
