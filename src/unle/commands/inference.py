@@ -55,7 +55,7 @@ class Request:
         flow: `maf` or `spline`, of nle and snle; None for others.
         sliced: whether smnle matches slices of scores.
         memory: what simulations may take while a model is fitted, such as 2GB; None for half of the machine's.
-        every_round: whether sunle trains energies in every round.
+        every_round: whether sunle trains energies in every round; None for where they help to propose.
     """
 
     model: Model
@@ -117,7 +117,7 @@ class Request:
             parts["base"] = GaussianTraining(iterations=self.iterations)
         if self.method == "sunle":
             normalising = POSTERIORS[self.posterior or "tilted"]
-            parts["every_round"] = bool(self.every_round)
+            parts["every_round"] = self.every_round
             if self.iterations is not None:
                 energies = normalising.energies
                 parts["training"] = TiltedTraining(

@@ -36,7 +36,11 @@ def run(
     ] = None,
     every_round: Annotated[
         bool | None,
-        typer.Option("--every-round", help="Train energies in every round, not after the last only: sunle."),
+        typer.Option(
+            "--every-round/--no-every-round",
+            help="Train energies in every round, or after the last only: sunle.  [default: where they help to propose]",
+            show_default=False,
+        ),
     ] = None,
     flow: Annotated[str | None, typer.Option(help="Flow of nle and snle: maf or spline.  [default: maf]")] = None,
     sliced: Annotated[bool | None, typer.Option("--sliced", help="Match slices of scores: smnle.")] = None,
@@ -96,7 +100,7 @@ def run(
             raise InputError(f"expected a task whose exact posterior is known with --check; that of {model} is not.")
         given = None if simulations is None else _load(simulations, loaded.prior.names)
         split, posterior = _defaults(method, rounds, posterior)
-        if every_round and method != "sunle":
+        if every_round is not None and method != "sunle":
             raise InputError(f"expected --every-round with --method sunle only; {method} has no energies in rounds.")
         budget = (budget or (sum(split) if isinstance(split, list) else BUDGET)) if given is None else len(given)
         imported = None if given is None else given.digest()

@@ -19,8 +19,9 @@ import numpy as np
 from unle.compiling import cores
 from unle.errors import InputError
 from unle.methods.ahead import alike, sampler_ahead
+from unle.methods.candidates import best_energies
 from unle.methods.pairs import standardised_pairs
-from unle.methods.selection import gated, simplest_as_good
+from unle.methods.selection import gated
 from unle.models import Ensemble
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
 from unle.space import Prior
@@ -118,19 +119,16 @@ class AUNLE(eqx.Module):
             bases = self.base.fit(key_base, *rows, stream=stream)
             if not alike(likely, bases):
                 ahead.enter_context(sampler_ahead(self.prior, self.training, pairs, bases, self.strategy))
-            fits = [
-                fit_tilted(key, joint, bases, *rows, sees_theta=sees, **options)
-                for key, sees in zip(jr.split(key_energy), (False, True), strict=True)
-            ]
-        fit = simplest_as_good(*fits)
+            fit, kind = best_energies(
+                key_energy, lambda key, **how: fit_tilted(key, joint, bases, *rows, **how, **options)
+            )
         choice = gated(key_z, joint, bases, fit, *rows, self.training.particles)
         if on_metrics is not None and stream is not None:
             on_metrics(stage="stream", window=len(pairs.t), taken=stream.taken)
         if on_metrics is not None:
-            kept = "none" if choice.gain == 0 else "theta-free" if fit is fits[0] else "full"
             on_metrics(
                 stage="fitted",
-                energy=kept,
+                energy="none" if choice.gain == 0 else kind,
                 outcome=fit.outcome.name,
                 gain=choice.gain,
                 log_z=np.asarray(choice.log_z).tolist(),

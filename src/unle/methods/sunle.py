@@ -1,8 +1,9 @@
 r"""Sequential UNLE: an energy-based likelihood, learned in rounds around one observation.
 
 1. Simulate at parameters drawn from the prior, later from the posterior so far, tempered (`unle.methods.proposals`).
-2. Fit an ensemble of conditional Gaussians q0(x | theta) to the simulations near the posterior; they make proposals.
-3. After the last round (or after every one), train energies on top of them by maximum likelihood,
+2. Fit an ensemble of conditional Gaussians q0(x | theta) to the simulations near the posterior; they make proposals,
+   or, where Gaussians are wrong, quickly trained energies on top of them do.
+3. After the last round, train energies on top of them by maximum likelihood,
 
        q(x | theta) = q0(x | theta) exp(-E(theta, x)) / Z(theta),
 
@@ -15,6 +16,8 @@ Reference: Glaser et al., "Maximum likelihood learning of unnormalized models fo
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -25,9 +28,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.methods.ahead import sampler_ahead
+from unle.methods.candidates import best_energies
 from unle.methods.normalising import AbstractNormalising, Fitted, Resolved, Tilted
 from unle.methods.rounds import Refined, Rounds
-from unle.methods.selection import Choice, gated, simplest_as_good
+from unle.methods.selection import Choice, gated
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.models import Ensemble
 from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Posterior, TemperedSmc
@@ -41,12 +45,14 @@ from unle.train import (
     Splits,
     TiltedFit,
     TiltedTraining,
+    WarmStart,
     fit_tilted,
     pad,
     warm_start,
 )
 
 WARM_SHARE = 0.25  # of the training schedule, for energies that come from the round before and only propose
+TRIALS = (0.2, 0.5)  # of the budget: having simulated so much, see whether energies propose better than the bases
 
 
 class SUNLE(AbstractSequential):
@@ -61,8 +67,10 @@ class SUNLE(AbstractSequential):
             `ByExchange()`.
         training: how energies are trained, if not as `normalising` has it.
         strategy: how an ordinary posterior is sampled.
-        every_round: train energies in every round, each from those of the round before, and propose by them; the bases
-            propose otherwise, which takes less time.
+        every_round: whether energies are trained in every round, each from those of the round before, and propose.
+            By default wherever, tried twice on the way, they raise the held-out likelihood of the bases, which
+            propose otherwise; those energies are tilted, and the last ones are trained anew.  True: in all rounds, and
+            as `normalising` has it.  False: in none.
 
     Example:
         >>> import unle
@@ -79,7 +87,7 @@ class SUNLE(AbstractSequential):
     normalising: AbstractNormalising = Tilted()
     training: TiltedTraining | None = None
     strategy: AbstractStrategy = TemperedSmc()
-    every_round: bool = eqx.field(static=True, default=False, kw_only=True)
+    every_round: bool | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self):
         if self.members < 1:
@@ -87,7 +95,8 @@ class SUNLE(AbstractSequential):
 
     def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> Rounds:
         """Return the rounds to drive by hand: `propose`, simulate, `add`, and in the end `finish`."""
-        sizes, refine = round_sizes(budget, rounds), self._refine if self.every_round else None
+        refine = {True: self._refine, False: None, None: self._refine_where_it_helps}[self.every_round]
+        sizes = round_sizes(budget, rounds)
         return Rounds(self.prior, x_o, sizes, base=self.base, members=self.members, seed=seed, refine=refine)
 
     def finish(self, state: Rounds, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
@@ -97,37 +106,55 @@ class SUNLE(AbstractSequential):
         return SequentialRun(posterior, state.simulations, tuple(state.history))
 
     def _refine(self, key: PRNGKeyArray, state: Rounds) -> Refined | None:
-        """Train energies in the middle of the rounds, from those of the round before."""
-        key_fit, key_gate, key_z = jr.split(key, 3)
-        task = _Task.of(self.prior, state, padded=True)
-        settings = self.training or self.normalising.energies
-        share = 1.0 if state.carried is None else WARM_SHARE
-        fit = task.fit(key_fit, settings, sees_theta=True, start=state.carried, share=share)
-        state.carried = Carried.of(task.frame, fit.energies, fit.particles)
-        choice = task.gate(key_gate, fit, settings)
+        """Train energies in the middle of the rounds, from those of the round before, and deal with their Z(theta)."""
+        key_energies, key_z = jr.split(key)
+        fit, choice = self._energies_so_far(key_energies, state, self._settings)
         if choice.gain == 0:
             return None
         resolved = self.normalising(key_z, _fitted(state, fit, choice))
         return Refined(resolved.likelihood, self._strategy(resolved))
 
+    def _refine_where_it_helps(self, key: PRNGKeyArray, state: Rounds) -> Refined | None:
+        """Train tilted energies, whose Z(theta) takes no time: in rounds of trial, and from one that helped onwards."""
+        if state.carried is None and not _is_trial(state):
+            return None
+        settings = self._settings
+        if not isinstance(self.normalising, Tilted):
+            tilted = Tilted().energies
+            settings = replace(settings, particles=tilted.particles, learning_rate=tilted.learning_rate)
+        _, choice = self._energies_so_far(key, state, settings)
+        if choice.gain == 0:
+            state.carried = None
+            return None
+        data = state.fitting
+        return Refined(Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z), self.strategy)
+
+    def _energies_so_far(self, key: PRNGKeyArray, state: Rounds, settings: TiltedTraining) -> tuple[TiltedFit, Choice]:
+        key_fit, key_gate = jr.split(key)
+        task = _Task.of(self.prior, state)
+        share = 1.0 if state.carried is None else WARM_SHARE
+        fit = task.fit(key_fit, settings=settings, sees_theta=True, start=task.warm(state.carried), share=share)
+        state.carried = Carried.of(task.frame, fit.energies, fit.particles)
+        return fit, task.gate(key_gate, fit, settings)
+
+    @property
+    def _settings(self) -> TiltedTraining:
+        return self.training or self.normalising.energies
+
     def _likelihood(self, state: Rounds, on_metrics):
         key_fit, key_gate, key_z = jr.split(jr.fold_in(jr.key(state.seed), 10_000), 3)
-        task = _Task.of(self.prior, state, padded=self.every_round)
-        settings = self.training or self.normalising.energies
+        task, settings = _Task.of(self.prior, state), self._settings
+        # Energies that only proposed were trained quickly, and not always as these are.
+        start = task.warm(state.carried) if self.every_round else None
 
         def on_chunk(record):
             if on_metrics is not None:
                 on_metrics(stage="training", **record)
 
         with self._sampler_ahead(state, settings):
-            fits = [
-                # The simpler energy knows no theta, and in new coordinates the old one does: it starts anew.
-                task.fit(key, settings, sees_theta=sees, start=state.carried if sees else None, on_chunk=on_chunk)
-                for key, sees in zip(jr.split(key_fit), (False, True), strict=True)
-            ]
-        fit = simplest_as_good(*fits)
+            fit, kind = best_energies(key_fit, partial(task.fit, settings=settings, on_chunk=on_chunk), start=start)
         choice = task.gate(key_gate, fit, settings)
-        kept = "none" if choice.gain == 0 else "theta-free" if fit is fits[0] else "full"
+        kept = "none" if choice.gain == 0 else kind
         if on_metrics is not None:
             on_metrics(stage="fitted", energy=kept, outcome=fit.outcome.name, gain=choice.gain)
             if state.validity is not None:
@@ -162,28 +189,20 @@ class _Task(NamedTuple):
     held: int
 
     @classmethod
-    def of(cls, prior: Prior, state: Rounds, *, padded: bool) -> "_Task":
+    def of(cls, prior: Prior, state: Rounds) -> "_Task":
         """Take the data of the current region; padded to one length, all rounds share one compiled training."""
         data = state.fitting
         frame = Frame(data.theta_space, data.x_space, data.bases, data.t, jnp.asarray(data.rows))
-        rows = pad(data.t, data.w, data.splits, sum(state.sizes) if padded else None)
+        rows = pad(data.t, data.w, data.splits, sum(state.sizes))
         return cls(JointSpace.of(prior, data.theta_space), frame, *rows, data.splits.held_out.shape[1])
 
-    def fit(
-        self,
-        key: PRNGKeyArray,
-        settings: TiltedTraining,
-        *,
-        sees_theta: bool,
-        start: Carried | None,
-        share: float = 1.0,
-        on_chunk: Callable | None = None,
-    ) -> TiltedFit:
-        """Train one energy per member."""
-        warm = None if start is None else warm_start(start, self.frame, pairs=len(self.t))
-        data = (self.joint, self.frame.bases, self.t, self.w, self.splits)
-        how: dict[str, Any] = {"sees_theta": sees_theta, "start": warm, "share": share, "on_chunk": on_chunk}
-        return fit_tilted(key, *data, settings=settings, **how)
+    def warm(self, carried: Carried | None) -> WarmStart | None:
+        """Return energies and particles of the round before in the coordinates of this one."""
+        return None if carried is None else warm_start(carried, self.frame, pairs=len(self.t))
+
+    def fit(self, key: PRNGKeyArray, *, settings: TiltedTraining, **how: Any) -> TiltedFit:
+        """Train one energy per member; see `unle.train.fit_tilted`."""
+        return fit_tilted(key, self.joint, self.frame.bases, self.t, self.w, self.splits, settings=settings, **how)
 
     def gate(self, key: PRNGKeyArray, fit: TiltedFit, settings: TiltedTraining) -> Choice:
         """Keep the energies only if they help."""
@@ -201,3 +220,10 @@ def _fitted(state: Rounds, fit: TiltedFit, choice: Choice) -> Fitted:
         theta = state.simulations.theta[state.near(state.simulations)]
         around = np.resize(theta, (state.proposed, theta.shape[1]))
     return Fitted(ensemble, order, [float(gains[k]) for k in order], around, fit.particles, data.t)
+
+
+def _is_trial(state: Rounds) -> bool:
+    """Return whether the simulations of the latest round completed one of the shares of the budget."""
+    budget, now = sum(state.sizes), sum(state.sizes[: state.number + 1])
+    before = now - state.sizes[state.number]
+    return any(before < share * budget <= now for share in TRIALS)

@@ -38,7 +38,6 @@ def _entry(value: Any, i: int) -> float:
 
 OPTIONS = ("method", "budget", "rounds", "posterior", "flow", "draws", "seed")
 OPTIONS += ("members", "iterations", "timeout", "memory")
-FLAGS = ("sliced", "every_round")
 
 
 def command(settings: Mapping[str, Any], directory: str) -> str:
@@ -58,7 +57,9 @@ def command(settings: Mapping[str, Any], directory: str) -> str:
         value = settings.get(name)
         if value is not None and not (brought and name == "budget"):  # as many as were brought
             words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
-    words += [f"--{name.replace('_', '-')}" for name in FLAGS if settings.get(name)]
+    words += ["--sliced"] if settings.get("sliced") else []
+    if settings.get("every_round") is not None:
+        words.append("--every-round" if settings["every_round"] else "--no-every-round")
     if brought:
         words += ["--simulations", directory]
     if settings.get("x_o") is not None:

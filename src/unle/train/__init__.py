@@ -1,7 +1,7 @@
 """Training: fit bases and energies to simulations."""
 
 from unle.train.base_training import AbstractBaseTraining, FixedBase
-from unle.train.carry import Carried, Frame, WarmStart, warm_start
+from unle.train.carry import Carried, Frame, WarmStart, places, warm_start
 from unle.train.descent import Descended, Descent, descend
 from unle.train.flow import FlowTraining
 from unle.train.gaussian import GaussianTraining, fit_gaussians
@@ -60,6 +60,7 @@ __all__ = [
     "held_out_size",
     "make_splits",
     "pad",
+    "places",
     "online_start",
     "online_update",
     "validate",

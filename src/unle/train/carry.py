@@ -57,11 +57,18 @@ class Carried(eqx.Module):
     @classmethod
     def of(cls, frame: Frame, energies: MlpEnergy, particles: object) -> "Carried":
         """Take what is worth keeping of the particles."""
-        if not isinstance(particles, PairedState):
+        known = places(particles)
+        if known is None:
             return cls(frame, energies, None)
-        pairs = len(frame.rows)  # beyond them is padding
-        places = particles.positions[:, :pairs], particles.log_weights[:, :pairs], particles.energies[:, :pairs]
-        return cls(frame, energies, places)
+        positions, log_weights, values = (part[:, : len(frame.rows)] for part in known)  # beyond them is padding
+        return cls(frame, energies, (positions, log_weights, values))
+
+
+def places(particles: object) -> tuple[Array, Array, Array] | None:
+    """Return (positions, log-weights, energies) of every pair, if each has particles of its own."""
+    if not isinstance(particles, PairedState):
+        return None
+    return particles.positions, particles.log_weights, particles.energies
 
 
 class WarmStart(eqx.Module):

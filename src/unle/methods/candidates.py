@@ -1,0 +1,42 @@
+r"""Energies of three kinds, of which the simplest that is as good is kept.
+
+1. Theta-free: one shape of the residual r for all theta.  All simulations teach it, whatever their theta.
+2. Theta-free to begin with: training goes on with small steps and may bend the shape with theta, where data ask for it.
+   What all theta have in common stays in common, for instance the weights of a likelihood's modes.
+3. Full: trained from nothing, whatever theta does to the shape.
+
+The second is tried where the first has most of what the third gains.  Elsewhere its start leads it astray.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+
+import jax.random as jr
+from jaxtyping import PRNGKeyArray
+
+from unle.methods.selection import simplest_as_good
+from unle.train import TiltedFit, WarmStart, places
+
+MOSTLY = 0.75  # of the gain of full energies: with that the shape of the residual hardly depends on theta
+CONTINUED = 0.4  # of the training schedule, its end, for energies that were theta-free
+
+
+def best_energies(
+    key: PRNGKeyArray, train: Callable[..., TiltedFit], *, start: WarmStart | None = None
+) -> tuple[TiltedFit, str]:
+    """Train energies of several kinds, and return the simplest that is as good, and its name.
+
+    Args:
+        key: randomness of the trainings.
+        train: trains energies of one kind, as `unle.train.fit_tilted` does with sees_theta, start and share.
+        start: what full energies begin with, if not with nothing.
+    """
+    key_free, key_full = jr.split(key)
+    free = train(key_free, sees_theta=False)
+    full = train(key_full, sees_theta=True, start=start)
+    kinds = [free, full]
+    if free.validation is not None and free.gain >= MOSTLY * full.gain:
+        begun = WarmStart(free.energies, places(free.particles))
+        kinds.insert(1, train(jr.fold_in(key, 2), sees_theta=True, start=begun, share=CONTINUED))
+    best = reduce(simplest_as_good, kinds)
+    return best, "theta-free" if best is free else "full"
