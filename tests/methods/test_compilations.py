@@ -8,12 +8,20 @@ version on a run that it makes anyway.
 import equinox as eqx
 import pytest
 
-from unle.methods import SUNLE, Divi, sunle
+from unle.methods import SUNLE, Divi, Tilted, sunle
 from unle.posterior import TemperedSmc
 from unle.samplers import Sweep
 from unle.simulate import batched
 from unle.space import Prior
-from unle.train import GaussianTraining, LogNormaliserTraining, PairedChains, TiltedTraining, gaussian, tilted
+from unle.train import (
+    DataParticles,
+    GaussianTraining,
+    LogNormaliserTraining,
+    PairedChains,
+    TiltedTraining,
+    gaussian,
+    tilted,
+)
 
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])
 
@@ -23,15 +31,19 @@ def two_peaks(theta, rng):
     return theta + rng.choice([-2.0, 2.0], theta.shape) + 0.3 * rng.normal(size=theta.shape)
 
 
-def method(**parts):
+QUICK = {"width": 8, "depth": 1, "iterations": 20, "chunk": 20}
+PAIRED = TiltedTraining(PairedChains(moves=1, importance=16), **QUICK)
+TILTED = TiltedTraining(DataParticles(n=64), **QUICK)
+DIVI = Divi(LogNormaliserTraining(particles=16, temperatures=1, width=4, depth=1, iterations=20, chunk=20))
+
+
+def method(training=PAIRED, normalising=DIVI, **parts):
     return SUNLE(
         PRIOR,
         two_peaks,
         base=GaussianTraining(width=4, depth=1, iterations=20, batch=32, chunk=20),
-        training=TiltedTraining(PairedChains(moves=1, importance=16), width=8, depth=1, iterations=20, chunk=20),
-        normalising=Divi(
-            LogNormaliserTraining(particles=16, temperatures=1, width=4, depth=1, iterations=20, chunk=20)
-        ),
+        training=training,
+        normalising=normalising,
         members=1,
         strategy=TemperedSmc(islands=1, particles=100, sweep=Sweep(walks=2, langevin=0), settle=1),
         **parts,
@@ -51,9 +63,22 @@ def traces(monkeypatch):
 
 @pytest.mark.slow
 def test_ten_rounds_compile_their_training_once(traces):
-    method().run([0.0], budget=400, rounds=10, seed=1)
+    method(every_round=False).run([0.0], budget=400, rounds=10, seed=1)
     assert traces(gaussian) == 1
     assert traces(tilted) == 1  # after the last round; for the energies that see theta and those that do not
+
+
+@pytest.mark.slow
+def test_energies_that_only_propose_are_compiled_once_more_if_they_are_of_another_kind(traces):
+    method().run([0.0], budget=400, rounds=10, seed=1)
+    assert traces(gaussian) == 1
+    assert traces(tilted) == 2  # tilted ones propose, conditional ones make the posterior
+
+
+@pytest.mark.slow
+def test_tilted_energies_that_propose_and_that_make_the_posterior_share_a_program(traces):
+    method(TILTED, Tilted()).run([0.0], budget=400, rounds=10, seed=1)
+    assert traces(tilted) == 1
 
 
 @pytest.mark.slow

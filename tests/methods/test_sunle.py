@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError
-from unle.methods import SUNLE
+from unle.methods import SUNLE, Rounds, sunle
 from unle.methods.normalising import ByExchange, Divi, Tilted
 from unle.models import Normalised
 from unle.posterior import Exchange, Posterior, TemperedSmc
@@ -127,6 +127,39 @@ def test_the_seed_fixes_the_run(narrow):
     run, _ = narrow
     again = tiny(curved).run([1.2], budget=400, rounds=4, seed=1)
     np.testing.assert_array_equal(again.simulations.theta, run.simulations.theta)
+
+
+def at_the_modes(theta):
+    """Return the share of parameters within a unit of -2 or 2: not around zero, where one Gaussian would have them."""
+    return float(np.mean(np.abs(np.abs(theta) - 2) < 1))
+
+
+@pytest.mark.parametrize("every_round", [None, False])
+def test_energies_propose_where_the_bases_are_wrong(every_round):
+    """Exact: two modes at +-1.83, of width 0.29; the base has one Gaussian of width 2 for x given theta."""
+    run = tiny(two_peaks, every_round=every_round).run([0.0], budget=900, rounds=3, seed=1)
+    shares = [at_the_modes(theta) for theta in np.split(run.simulations.theta, 3)]
+    if every_round is False:
+        assert not any(done.energies for done in run.rounds)
+        assert max(shares) < 0.5
+    else:
+        assert [done.energies for done in run.rounds] == [True, True, False]
+        assert min(shares[1:]) > 0.8
+
+
+def test_energies_are_tried_twice_on_the_way():
+    def tried(sizes):
+        state = Rounds(PRIOR, [0.0], sizes, base=GaussianTraining(), members=1, seed=0)
+        trials = []
+        for number in range(len(sizes)):
+            trials += [number] if sunle._is_trial(state) else []
+            state.history.append(None)
+        return trials
+
+    assert tried([100] * 10) == [1, 4]
+    assert tried([500, 500]) == [0]  # both at once
+    assert tried([900, 50, 50]) == [0]
+    assert tried([1000]) == [0]  # the last round, which proposes nothing
 
 
 @pytest.mark.slow

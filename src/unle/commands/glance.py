@@ -173,6 +173,7 @@ def _training(metrics: Sequence[Mapping[str, Any]]) -> tuple[int, int | None, st
     step, steps = int(last["chunk"]) + 1, last.get("chunks")
     of = "" if steps is None else f" of at most {int(steps)}"
     energy = "energy" if last.get("sees_theta", True) else "theta-free energy"
+    energy = "energy trained further" if last.get("continued", False) else energy
     loss = f"{energy}, chunk {step}{of}, held-out gain {float(last['gain']):+.2f} nats"
     return step, None if steps is None else int(steps), energy, loss
 

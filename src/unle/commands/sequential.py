@@ -63,6 +63,7 @@ def fit_in_rounds(
 def describe(done: Round, rounds: int) -> str:
     """Return one line on what a round did."""
     towards = "posterior" if done.temperature == 1 else f"posterior to the power {done.temperature:.2g}"
+    towards += " by energies" if done.energies else ""
     return (
         f"round {done.number + 1} of {rounds}: {done.simulations} simulations, {done.valid:.0%} valid, "
         f"{done.distance:.2g} sd from x_o; {done.used} fitted; next: {towards}, "

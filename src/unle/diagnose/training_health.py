@@ -47,8 +47,8 @@ def training_health(metrics: Sequence[Mapping[str, Any]]) -> Check:
     if not training:
         raise NotApplicable("the run has no records of training.")
     fitted = next((record for record in metrics[::-1] if record.get("stage") == "fitted"), {})
-    sees_theta = fitted.get("energy", "full") != "theta-free"
-    chunks = [r for r in training if bool(r.get("sees_theta", True)) is sees_theta] or training
+    kept = str(fitted.get("energy", "full"))
+    chunks = [record for record in training if _kind(record) == kept.replace("none", "full")] or training
     gain, gap = (np.array([float(record[name]) for record in chunks]) for name in ("gain", "gap"))
     best = int(np.nanargmax(gain)) if np.isfinite(gain).any() else len(gain) - 1
     until = max(best + 1, min(LAST, len(gain)))
@@ -57,7 +57,6 @@ def training_health(metrics: Sequence[Mapping[str, Any]]) -> Check:
     recoveries = max(float(record.get("recoveries", 0)) for record in chunks)
     slope = float((gain[-1] - gain[-1 - LAST]) / LAST) if len(gain) > LAST else 0.0
     unfinished = fitted.get("outcome") == "BUDGET_SPENT" and slope > STILL_RISING
-    kept = str(fitted.get("energy", "full"))
     verdicts: dict[str, Verdict] = {
         "gap": _above(last_gap, GAP),
         "recoveries": _above(recoveries, RECOVERIES),
@@ -78,6 +77,12 @@ def training_health(metrics: Sequence[Mapping[str, Any]]) -> Check:
     return Check(
         "training", TITLE, QUESTION, worst(list(verdicts.values())), numbers, advice, {"gain": gain, "gap": gap}
     )
+
+
+def _kind(record: Mapping[str, Any]) -> str:
+    if not record.get("sees_theta", True):
+        return "theta-free"
+    return "continued" if record.get("continued", False) else "full"
 
 
 def _of_descent(records: Sequence[Mapping[str, Any]]) -> Check:

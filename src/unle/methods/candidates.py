@@ -32,11 +32,11 @@ def best_energies(
         start: what full energies begin with, if not with nothing.
     """
     key_free, key_full = jr.split(key)
-    free = train(key_free, sees_theta=False)
-    full = train(key_full, sees_theta=True, start=start)
-    kinds = [free, full]
+    kinds = {"theta-free": train(key_free, sees_theta=False)}
+    free, full = kinds["theta-free"], train(key_full, sees_theta=True, start=start)
     if free.validation is not None and free.gain >= MOSTLY * full.gain:
         begun = WarmStart(free.energies, places(free.particles))
-        kinds.insert(1, train(jr.fold_in(key, 2), sees_theta=True, start=begun, share=CONTINUED))
-    best = reduce(simplest_as_good, kinds)
-    return best, "theta-free" if best is free else "full"
+        kinds["continued"] = train(jr.fold_in(key, 2), sees_theta=True, start=begun, share=CONTINUED)
+    kinds["full"] = full
+    best = reduce(simplest_as_good, kinds.values())
+    return best, next(name for name, fit in kinds.items() if fit is best)

@@ -58,6 +58,7 @@ class Round(NamedTuple):
         distance: median distance of the round's data to x_o, in standard deviations of the first round's.
         width: geometric mean of the proposals' widths, relative to the first round's parameters.
         seconds: time of fit and proposals.
+        energies: whether the next proposals are made by energies, not by the bases alone.
     """
 
     number: int
@@ -68,6 +69,7 @@ class Round(NamedTuple):
     distance: float
     width: float
     seconds: float
+    energies: bool = False
 
 
 class Fitting(NamedTuple):
@@ -184,7 +186,9 @@ class Rounds:
         self._fitting = self._fit(key)
         refined = None if self.refine is None or self.is_last else self.refine(jr.fold_in(key, 2), self)
         beta, proposals = self._proposed(jr.fold_in(key, 1), refined)
-        done = self._record(simulations, beta, proposals, time.perf_counter() - start)
+        done = self._record(simulations, beta, proposals)._replace(
+            seconds=time.perf_counter() - start, energies=refined is not None
+        )
         self._close(done, proposals)
         return done
 
@@ -348,7 +352,7 @@ class Rounds:
         values = np.asarray(_log_likelihoods(likelihood, on_device(padded), rows))[: len(theta)]
         return supported_temperature(values, FEWEST_EFFECTIVE)
 
-    def _record(self, simulations: Simulations, beta: float, proposals: np.ndarray, seconds: float) -> Round:
+    def _record(self, simulations: Simulations, beta: float, proposals: np.ndarray) -> Round:
         theta_space, x_space = self._first_spaces(simulations.theta, simulations.x)
         distance = float("nan")
         if simulations.valid.any():
@@ -365,7 +369,7 @@ class Rounds:
             beta,
             distance,
             width,
-            seconds,
+            seconds=0.0,
         )
 
 

@@ -20,7 +20,7 @@ def training_curves(metrics: Sequence[Mapping[str, Any]]):
         metrics: records of `RunDirectory.read_metrics`; those with `stage` "training" are shown.
 
     Returns:
-        The figure: one panel per quantity, one curve per energy (with and without theta).
+        The figure: one panel per quantity, one curve per energy (see `unle.methods.candidates`).
 
     Example:
         >>> records = [
@@ -37,13 +37,17 @@ def training_curves(metrics: Sequence[Mapping[str, Any]]):
         raise InputError(
             "expected records with stage='training'; got none; try RunDirectory.open(path).read_metrics()."
         )
-    curves = [(False, "theta-free energy", EXACT, "--"), (True, "energy of theta and x", LEARNED, "-")]
+    curves = [
+        ((False, False), "theta-free energy", EXACT, "--"),
+        ((True, True), "trained further, with theta", EXACT, "-"),
+        ((True, False), "energy of theta and x", LEARNED, "-"),
+    ]
     with style():
         figure = Figure(figsize=(9.3, 3.0), layout="constrained")
         axes = figure.subplots(1, len(PANELS))
         for axis, (quantity, title) in zip(axes, PANELS, strict=True):
-            for sees_theta, label, colour, dashes in curves:
-                chosen = [record for record in records if bool(record["sees_theta"]) is sees_theta]
+            for kind, label, colour, dashes in curves:
+                chosen = [r for r in records if (bool(r["sees_theta"]), bool(r.get("continued", False))) == kind]
                 if chosen:
                     chunks = [record["chunk"] + 1 for record in chosen]
                     heights = [float(record[quantity]) for record in chosen]

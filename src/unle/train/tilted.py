@@ -204,6 +204,7 @@ def fit_tilted(
         validate.lower(*validated(state)).compile()
 
     title = "Training the energy" if sees_theta else "Training a theta-free energy"
+    title = "Training the energy further" if share < 1 else title
     with progress(title, total=n_chunks * settings.chunk) as bar:
         for chunk in range(n_chunks):
             if stream is not None and chunk:
@@ -220,7 +221,9 @@ def fit_tilted(
             recoveries += int((~healthy).sum())
             highest = np.where(healthy, np.maximum(highest, gains), highest)
             gain = float(np.mean(np.where(healthy, gains, highest)))
-            history.append({"chunks": n_chunks, **_plain(chunk, sees_theta, metrics, gain, recoveries)})
+            history.append(
+                {"chunks": n_chunks, "continued": share < 1, **_plain(chunk, sees_theta, metrics, gain, recoveries)}
+            )
             if on_chunk is not None:
                 on_chunk(history[-1])
             bar.advance(settings.chunk, note=f"held-out gain {gain:+.2f} nats")
