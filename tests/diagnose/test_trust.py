@@ -84,6 +84,26 @@ def test_a_gain_of_nothing_is_not_called_a_rise():
     assert "hardly beat" in check.advice
 
 
+def test_the_energy_that_was_kept_is_judged_by_its_own_training():
+    kinds = {"theta-free": (False, False), "continued": (True, True), "full": (True, False)}
+    records = [
+        {
+            "stage": "training",
+            "sees_theta": sees,
+            "continued": continued,
+            "chunk": i,
+            "gain": gain,
+            "gap": 0.0,
+            "ess": 0.5,
+        }
+        for gain, (sees, further) in enumerate(kinds.values())
+        for i in range(4)
+    ]
+    for gain, kind in enumerate(kinds):
+        check = trust.training_health([*records, {"stage": "fitted", "energy": kind, "gain": float(gain)}])
+        np.testing.assert_array_equal(check.arrays["gain"], np.full(4, gain))
+
+
 def test_the_words_of_coverage_fit_its_numbers():
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(200, 1))

@@ -147,6 +147,38 @@ def test_energies_propose_where_the_bases_are_wrong(every_round):
         assert min(shares[1:]) > 0.8
 
 
+def test_a_run_taken_up_again_goes_on_with_its_energies():
+    """What a round kept, its proposals and energies, leads to the same next round; without the energies it does not."""
+    method = tiny(two_peaks)
+
+    def simulated(theta, number):
+        return theta, two_peaks(theta, np.random.default_rng(number))
+
+    state = method.begin([0.0], budget=900, rounds=3, seed=1)
+    first = state.add(simulated(state.propose(), 0))
+    kept, proposals = state.carried, state.proposals
+    state.add(simulated(state.propose(), 1))
+    later = []
+    for carried in (kept, None):
+        again = method.begin([0.0], budget=900, rounds=3, seed=1)
+        again.recall(simulated(again.propose(), 0), first, proposals, carried)
+        again.add(simulated(again.propose(), 1))
+        later.append(again.proposals)
+    np.testing.assert_array_equal(later[0], state.proposals)
+    assert not np.array_equal(later[1], state.proposals)
+
+
+def test_energies_that_no_longer_help_are_dropped(monkeypatch):
+    method = tiny(two_peaks)
+    state = method.begin([0.0], budget=1200, rounds=4, seed=1)
+    theta = state.propose()
+    assert state.add((theta, two_peaks(theta, np.random.default_rng(0)))).energies
+    monkeypatch.setattr(sunle, "gated", lambda *_, **__: sunle.Choice(None, None, 0.0))
+    theta = state.propose()
+    assert not state.add((theta, two_peaks(theta, np.random.default_rng(1)))).energies
+    assert state.carried is None
+
+
 def test_energies_are_tried_twice_on_the_way():
     def tried(sizes):
         state = Rounds(PRIOR, [0.0], sizes, base=GaussianTraining(), members=1, seed=0)
@@ -258,6 +290,8 @@ def test_wrong_arguments_are_named():
         tiny(None).run([0.0], budget=100)
     with pytest.raises(InputError, match="as x_o"):
         method.run([0.0, 1.0], budget=100, rounds=2)
+    with pytest.raises(InputError, match="True, False or None"):
+        tiny(curved, every_round="yes")
     with pytest.raises(InputError, match="at least 32 valid"):
         method.run([0.0], budget=60, rounds=[20, 40])
     state = method.begin([0.0], budget=100, rounds=2)

@@ -60,15 +60,15 @@ def test_constant_parameters_and_heavy_tails_can_be_drawn(rng):
     assert saved_size(pairs(values)) > 5_000
 
 
-def test_training_curves_show_both_energies():
+def test_training_curves_show_all_energies():
     records = [
-        {"stage": "training", "sees_theta": sees, "chunk": i, "gain": i, "gap": -i, "ess": 0.5}
-        for sees in (False, True)
+        {"stage": "training", **kind, "chunk": i, "gain": i, "gap": -i, "ess": 0.5}
+        for kind in ({"sees_theta": False}, {"sees_theta": True}, {"sees_theta": True, "continued": True})
         for i in range(4)
     ]
     figure = training_curves([{"stage": "seconds", "fit": 1.0}, *records])
     gain = figure.axes[0]
-    assert len([line for line in gain.lines if len(line.get_xdata()) == 4]) == 2
+    assert len([line for line in gain.lines if len(line.get_xdata()) == 4]) == 3
     np.testing.assert_array_equal(gain.lines[0].get_ydata(), [0, 1, 2, 3])
 
 

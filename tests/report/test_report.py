@@ -25,7 +25,7 @@ from unle.errors import InputError, StoreError
 from unle.posterior import Draws
 from unle.report import write_report
 from unle.report.contents import headline
-from unle.report.words import FLAGS, command, prior_rows, setting_rows
+from unle.report.words import command, prior_rows, setting_rows
 from unle.space import Prior, fit_x_space
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -165,11 +165,24 @@ def test_the_command_takes_every_option_of_a_run():
     known = {option for parameter in get_command(app).commands["run"].params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
     said = " ".join(words)
+    others = (
+        "prior",
+        "x_o",
+        "model",
+        "model_sha256",
+        "simulations_sha256",
+        "budget",
+        "rounds",
+        "sliced",
+        "every_round",
+    )
     for name, value in settings.items():
-        if name not in ("prior", "x_o", "model", "model_sha256", "simulations_sha256", "budget", "rounds", *FLAGS):
+        if name not in others:
             assert f"--{name} {value}" in said, name
     for part in ("--rounds 5,4", "--sliced", "--every-round", "--simulations runs/x", "--observation x_o.json"):
         assert part in said
+    assert "--no-every-round" in command({**settings, "every_round": False}, "runs/x")
+    assert "every-round" not in command({"model": "m.py"}, "runs/x")
 
 
 def test_summary_and_its_intervals(story):

@@ -48,7 +48,8 @@ def training_health(metrics: Sequence[Mapping[str, Any]]) -> Check:
         raise NotApplicable("the run has no records of training.")
     fitted = next((record for record in metrics[::-1] if record.get("stage") == "fitted"), {})
     kept = str(fitted.get("energy", "full"))
-    chunks = [record for record in training if _kind(record) == kept.replace("none", "full")] or training
+    shown = "full" if kept == "none" else kept
+    chunks = [record for record in training if _kind(record) == shown] or training
     gain, gap = (np.array([float(record[name]) for record in chunks]) for name in ("gain", "gap"))
     best = int(np.nanargmax(gain)) if np.isfinite(gain).any() else len(gain) - 1
     until = max(best + 1, min(LAST, len(gain)))

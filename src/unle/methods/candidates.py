@@ -14,7 +14,7 @@ from functools import reduce
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
-from unle.methods.selection import simplest_as_good
+from unle.methods.selection import clearly_better, simplest_as_good
 from unle.train import TiltedFit, WarmStart, places
 
 MOSTLY = 0.75  # of the gain of full energies: with that the shape of the residual hardly depends on theta
@@ -31,12 +31,12 @@ def best_energies(
         train: trains energies of one kind, as `unle.train.fit_tilted` does with sees_theta, start and share.
         start: what full energies begin with, if not with nothing.
     """
-    key_free, key_full = jr.split(key)
+    key_free, key_full, key_continued = jr.split(key, 3)
     kinds = {"theta-free": train(key_free, sees_theta=False)}
     free, full = kinds["theta-free"], train(key_full, sees_theta=True, start=start)
-    if free.validation is not None and free.gain >= MOSTLY * full.gain:
+    if free.validation is not None and clearly_better(free.validation) and free.gain >= MOSTLY * full.gain:
         begun = WarmStart(free.energies, places(free.particles))
-        kinds["continued"] = train(jr.fold_in(key, 2), sees_theta=True, start=begun, share=CONTINUED)
+        kinds["continued"] = train(key_continued, sees_theta=True, start=begun, share=CONTINUED)
     kinds["full"] = full
     best = reduce(simplest_as_good, kinds.values())
     return best, next(name for name, fit in kinds.items() if fit is best)

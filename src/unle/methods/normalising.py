@@ -25,12 +25,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import (
-    AbstractLikelihood,
     ConditionalLikelihood,
     Ensemble,
     LogNormaliser,
     Normalised,
     TiltedModel,
+    TractableLikelihood,
     geometric_pool,
     mixture,
 )
@@ -61,7 +61,7 @@ class Resolved(NamedTuple):
         noise_sd: how much of that the noise of the estimates it was compared with explains.
     """
 
-    likelihood: AbstractLikelihood
+    likelihood: TractableLikelihood
     strategy: AbstractDoublyIntractableStrategy | None
     error: float
     error_sd: float = float("nan")

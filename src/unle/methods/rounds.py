@@ -25,7 +25,6 @@ from unle.methods.inputs import FEWEST, apply_space
 from unle.methods.neighbourhood import Neighbourhood
 from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_proposals, supported_temperature
 from unle.models import (
-    AbstractLikelihood,
     AlwaysValid,
     Ensemble,
     NoEnergy,
@@ -37,12 +36,13 @@ from unle.models import (
     agreed,
     with_validity,
 )
-from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Posterior, TemperedSmc
+from unle.posterior import Posterior, TemperedSmc
 from unle.simulate import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
 from unle.space.transfer import on_device
 from unle.train import Carried, Splits, ValidityFit, fit_validity, make_splits
 
+HELD_OUT = 20_000  # of the seed: rows are held out from a member in all rounds, or its energies would know them
 PROPOSED = 1000  # draws of the tempered posterior from which proposals are taken, at least
 
 
@@ -96,18 +96,6 @@ class Fitting(NamedTuple):
     likelihood: TractableLikelihood
 
 
-class Refined(NamedTuple):
-    """A better likelihood than that of the bases, from which to propose.
-
-    Attributes:
-        likelihood: of valid data.
-        strategy: that draws from its posterior.
-    """
-
-    likelihood: AbstractLikelihood
-    strategy: AbstractStrategy | AbstractDoublyIntractableStrategy
-
-
 class Rounds:
     """The state of a sequential inference.
 
@@ -134,7 +122,7 @@ class Rounds:
         base: Any,
         members: int,
         seed: int,
-        refine: Callable[[PRNGKeyArray, "Rounds"], Refined | None] | None = None,
+        refine: Callable[[PRNGKeyArray, "Rounds"], TractableLikelihood | None] | None = None,
     ):
         self.prior, self.sizes, self.base, self.members, self.refine = prior, sizes, base, members, refine
         self.carried: Carried | None = None
@@ -182,10 +170,10 @@ class Rounds:
         """
         start = time.perf_counter()
         simulations = self._take(simulations)
-        key = jr.fold_in(jr.key(self.seed), self.number)
-        self._fitting = self._fit(key)
-        refined = None if self.refine is None or self.is_last else self.refine(jr.fold_in(key, 2), self)
-        beta, proposals = self._proposed(jr.fold_in(key, 1), refined)
+        key_fit, key_refine, key_propose = jr.split(jr.fold_in(jr.key(self.seed), self.number), 3)
+        self._fitting = self._fit(key_fit)
+        refined = None if self.refine is None or self.is_last else self.refine(key_refine, self)
+        beta, proposals = self._proposed(key_propose, refined)
         done = self._record(simulations, beta, proposals)._replace(
             seconds=time.perf_counter() - start, energies=refined is not None
         )
@@ -258,7 +246,7 @@ class Rounds:
         theta, x = sims.valid_theta, sims.valid_x
         first_theta, first_x = self._first_spaces(theta, x)
         everywhere = np.asarray(apply_space(first_theta, theta), float)
-        key_split, key_base, key_validity = jr.split(key, 3)
+        key_base, key_validity = jr.split(key)
         self._neighbourhood = self._around_x_o()
         self.validity = self._fit_validity(key_validity)
         near = self.near(sims)[sims.valid]
@@ -269,8 +257,9 @@ class Rounds:
         theta_space, x_space = restandardise_theta(first_theta, theta), restandardise_x(first_x, x)
         t = apply_space(theta_space, theta)
         w = apply_space(x_space, x)
-        splits = make_splits(key_split, len(theta), members=self.members)
-        capacity = sum(self.sizes)
+        capacity, key_split = sum(self.sizes), jr.fold_in(jr.key(self.seed), HELD_OUT)
+        among = np.flatnonzero(inside), max(capacity, len(inside))
+        splits = make_splits(key_split, len(theta), members=self.members, among=among)
         bases = self.base.fit(key_base, t, w, splits, capacity=capacity)
         ensemble = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), on_device(np.zeros(self.members)))
         low, high = (getattr(np, end)(everywhere[inside], axis=0) for end in ("min", "max"))
@@ -322,27 +311,27 @@ class Rounds:
         self._neighbourhood = None  # too few data to learn where they come out near: all of them are the likelihood's
         return self._fit_validity(key)
 
-    def _proposed(self, key, refined: Refined | None) -> tuple[float, np.ndarray]:
+    def _proposed(self, key, refined: TractableLikelihood | None) -> tuple[float, np.ndarray]:
         """Draw from the posterior with the largest power of the likelihood that the valid simulations support.
 
-        P(valid | theta) is not tempered but squared: see `unle.methods.proposals`.  A doubly intractable
-        likelihood has no powers that could be sampled: the bases propose until all of the posterior is supported.
+        P(valid | theta) is not tempered but squared: see `unle.methods.proposals`.
         """
-        better = None if refined is None else refined.likelihood
-        tractable = better if isinstance(better, TractableLikelihood) else self.fitting.likelihood
-        beta = self._supported(agreed(tractable))
-        target, strategy = Tempered(agreed(tractable), on_device(beta)), TemperedSmc()
-        if refined is not None and better is not tractable and beta == 1:
-            target, strategy = better, refined.strategy
+        if refined is None:
+            likelihood = agreed(self.fitting.likelihood)
+            beta = self._supported(likelihood)
+        else:  # outside of the region, where they were not trained, energies say nothing
+            likelihood = agreed(refined)
+            beta = self._supported(with_validity(likelihood, self._region))
+        target = Tempered(likelihood, on_device(beta))
         cautious = self.focused(target)
         if self.validity is not None:
             # One factor more for all rows of x_o together; none for draws that nobody will simulate.
             power = on_device(0.0 if self.is_last else 1 / len(self.x_o))
             cautious = with_validity(cautious, ValidPower(self.validity.validity, power))
-        posterior = Posterior(self.prior, cautious, strategy)
+        posterior = Posterior(self.prior, cautious, TemperedSmc())
         return beta, draw_proposals(key, posterior, self.x_o, self.proposed)
 
-    def _supported(self, likelihood: TractableLikelihood) -> float:
+    def _supported(self, likelihood: Any) -> float:
         """Return the largest power of the likelihood that the valid simulations support."""
         sims = self.simulations
         theta = sims.theta[self.near(sims)]

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import AbstractBase, NoEnergy, TiltedModel
 from unle.space.transfer import on_device
-from unle.train import AbstractParticles, JointSpace, Splits, TiltedFit, validate
+from unle.train import AbstractParticles, JointSpace, Splits, TiltedFit, Validation, validate
 
 LOWEST_ESS = 0.01  # of the particles that estimate Z_pi: eighty of 8,192 draws of the base
 
@@ -29,8 +29,14 @@ class Choice(NamedTuple):
     gain: float
 
 
+def clearly_better(scores: Validation) -> bool:
+    """Return whether energies gain more than two standard errors over the bases; False for NaN."""
+    rows = np.ravel(np.asarray(scores.rows))
+    return bool(np.mean(rows) > CLEARLY * np.std(rows) / np.sqrt(len(rows)))
+
+
 def simplest_as_good(simple: TiltedFit, full: TiltedFit) -> TiltedFit:
-    """Return the theta-free energies unless the full ones are better by more than one standard error.
+    """Return the simpler energies unless the others are better by more than one standard error.
 
     Both were scored on the same held-out rows, so their difference row by row has a small standard error.
     """
@@ -74,8 +80,6 @@ def gated(
         return alone
     models = TiltedModel(bases, fit.energies)
     # Other draws than those that chose the chunk: the choice must not flatter itself.
-    scores = validate(jr.split(key, members), joint, models, t, w, splits, particles, fit.particles)
-    rows = np.ravel(np.asarray(scores.rows)[:, :held])
-    gain, error = float(rows.mean()), float(rows.std() / np.sqrt(len(rows)))
+    scores = validate(jr.split(key, members), joint, models, t, w, splits, particles, fit.particles).of_first(held)
     trusted = float(np.min(np.asarray(scores.ess))) > LOWEST_ESS
-    return Choice(models, scores.log_z, gain) if trusted and gain > CLEARLY * error else alone  # NaN is not greater
+    return Choice(models, scores.log_z, float(np.mean(scores.rows))) if trusted and clearly_better(scores) else alone

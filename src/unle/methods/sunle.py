@@ -2,7 +2,7 @@ r"""Sequential UNLE: an energy-based likelihood, learned in rounds around one ob
 
 1. Simulate at parameters drawn from the prior, later from the posterior so far, tempered (`unle.methods.proposals`).
 2. Fit an ensemble of conditional Gaussians q0(x | theta) to the simulations near the posterior; they make proposals,
-   or, where Gaussians are wrong, quickly trained energies on top of them do.
+   or, where Gaussians are wrong, energies on top of them do.
 3. After the last round, train energies on top of them by maximum likelihood,
 
        q(x | theta) = q0(x | theta) exp(-E(theta, x)) / Z(theta),
@@ -30,10 +30,10 @@ from unle.errors import InputError
 from unle.methods.ahead import sampler_ahead
 from unle.methods.candidates import best_energies
 from unle.methods.normalising import AbstractNormalising, Fitted, Resolved, Tilted
-from unle.methods.rounds import Refined, Rounds
+from unle.methods.rounds import Rounds
 from unle.methods.selection import Choice, gated
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
-from unle.models import Ensemble
+from unle.models import Ensemble, TractableLikelihood
 from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import (
@@ -92,6 +92,8 @@ class SUNLE(AbstractSequential):
     def __check_init__(self):
         if self.members < 1:
             raise InputError(f"expected at least one ensemble member; got {self.members}; try members=5.")
+        if self.every_round not in (None, True, False):
+            raise InputError(f"expected every_round to be True, False or None; got {self.every_round!r}; try None.")
 
     def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> Rounds:
         """Return the rounds to drive by hand: `propose`, simulate, `add`, and in the end `finish`."""
@@ -105,17 +107,16 @@ class SUNLE(AbstractSequential):
         posterior = Posterior(self.prior, state.focused(likelihood), strategy)
         return SequentialRun(posterior, state.simulations, tuple(state.history))
 
-    def _refine(self, key: PRNGKeyArray, state: Rounds) -> Refined | None:
+    def _refine(self, key: PRNGKeyArray, state: Rounds) -> TractableLikelihood | None:
         """Train energies in the middle of the rounds, from those of the round before, and deal with their Z(theta)."""
         key_energies, key_z = jr.split(key)
         fit, choice = self._energies_so_far(key_energies, state, self._settings)
         if choice.gain == 0:
             return None
-        resolved = self.normalising(key_z, _fitted(state, fit, choice))
-        return Refined(resolved.likelihood, self._strategy(resolved))
+        return self.normalising(key_z, _fitted(state, fit, choice)).likelihood
 
-    def _refine_where_it_helps(self, key: PRNGKeyArray, state: Rounds) -> Refined | None:
-        """Train tilted energies, whose Z(theta) takes no time: in rounds of trial, and from one that helped onwards."""
+    def _refine_where_it_helps(self, key: PRNGKeyArray, state: Rounds) -> TractableLikelihood | None:
+        """Train tilted energies, whose Z(theta) takes no time: in rounds of trial, and after rounds they helped."""
         if state.carried is None and not _is_trial(state):
             return None
         settings = self._settings
@@ -127,7 +128,7 @@ class SUNLE(AbstractSequential):
             state.carried = None
             return None
         data = state.fitting
-        return Refined(Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z), self.strategy)
+        return Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z)
 
     def _energies_so_far(self, key: PRNGKeyArray, state: Rounds, settings: TiltedTraining) -> tuple[TiltedFit, Choice]:
         key_fit, key_gate = jr.split(key)
@@ -144,7 +145,7 @@ class SUNLE(AbstractSequential):
     def _likelihood(self, state: Rounds, on_metrics):
         key_fit, key_gate, key_z = jr.split(jr.fold_in(jr.key(state.seed), 10_000), 3)
         task, settings = _Task.of(self.prior, state), self._settings
-        # Energies that only proposed were trained quickly, and not always as these are.
+        # Energies that only proposed had short trainings, and not always such as these have.
         start = task.warm(state.carried) if self.every_round else None
 
         def on_chunk(record):
@@ -202,7 +203,8 @@ class _Task(NamedTuple):
 
     def fit(self, key: PRNGKeyArray, *, settings: TiltedTraining, **how: Any) -> TiltedFit:
         """Train one energy per member; see `unle.train.fit_tilted`."""
-        return fit_tilted(key, self.joint, self.frame.bases, self.t, self.w, self.splits, settings=settings, **how)
+        data = (self.joint, self.frame.bases, self.t, self.w, self.splits)
+        return fit_tilted(key, *data, settings=settings, held=self.held, **how)
 
     def gate(self, key: PRNGKeyArray, fit: TiltedFit, settings: TiltedTraining) -> Choice:
         """Keep the energies only if they help."""

@@ -49,14 +49,31 @@ def held_out_size(n: int, fraction: float = 0.1) -> int:
     return max(1, min(round(n * fraction), MOST_HELD_OUT))
 
 
-def make_splits(key: PRNGKeyArray, n: int, *, members: int, fraction: float = 0.1) -> Splits:
+def make_splits(
+    key: PRNGKeyArray,
+    n: int,
+    *,
+    members: int,
+    fraction: float = 0.1,
+    among: tuple[Int[np.ndarray, " n"], int] | None = None,
+) -> Splits:
     """Deal n rows into held-out parts, disjoint between members as far as the data allow.
 
     Disjoint parts make the mean held-out score of the ensemble an average over as many rows as possible.
+
+    Args:
+        key: deals the rows.
+        n: number of rows.
+        members: of the ensemble.
+        fraction: held out from each member.
+        among: which rows of a larger table these are, and the most rows that it can have.  With the same key, other
+            rows of the table are dealt nearly as these are: nearly none is held out from a member now that it was
+            trained on before.
     """
     held = held_out_size(n, fraction)
     # On the host: a new number of rows would be a new program, and every round has one.
-    order = np.random.default_rng(np.asarray(jr.key_data(key))).permutation(n)
+    rng = np.random.default_rng(np.asarray(jr.key_data(key)))
+    order = rng.permutation(n) if among is None else np.argsort(rng.random(among[1])[among[0]])
     held_out = np.stack([np.take(order, np.arange(k * held, (k + 1) * held), mode="wrap") for k in range(members)])
     train = np.stack([np.setdiff1d(order, rows) for rows in held_out])
     return Splits(on_device(train, np.int32), on_device(held_out, np.int32))
@@ -67,17 +84,20 @@ def pad(
 ) -> tuple[Float[Array, "m dim"], Float[Array, "m data"], Splits]:
     """Bring data and splits to shapes that depend on `capacity` alone, so that growing data compile once.
 
-    Rows and indices are repeated in turn: the first ones are all of them once, and the others hardly change how often
-    each row is drawn.
+    The first rows and indices are all of them once.  Those that follow repeat them in random order: the oldest, say,
+    are not repeated more often than others.
     """
     n = t.shape[0]
     if capacity is None or capacity <= n:
         return t, w, splits
-    held = held_out_size(capacity)
+    held, rng = held_out_size(capacity), np.random.default_rng(n)
+
+    def extended(row, length):
+        return np.concatenate([row, np.resize(rng.permutation(row), max(0, length - len(row)))])
 
     def repeat(indices, length):
-        return on_device([np.resize(row, max(length, len(row))) for row in np.asarray(indices)], np.int32)
+        return on_device([extended(row, length) for row in np.asarray(indices)], np.int32)
 
     padded = Splits(repeat(splits.train, capacity - held), repeat(splits.held_out, held))
-    rows = np.arange(capacity) % n
+    rows = extended(np.arange(n), capacity)
     return on_device(np.asarray(t)[rows], t.dtype), on_device(np.asarray(w)[rows], w.dtype), padded

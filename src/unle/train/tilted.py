@@ -155,6 +155,7 @@ def fit_tilted(
     sees_theta: bool,
     start: WarmStart | None = None,
     share: float = 1.0,
+    held: int | None = None,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
     stream: Stream | None = None,
 ) -> TiltedFit:
@@ -171,6 +172,7 @@ def fit_tilted(
         sees_theta: False holds the energy's weights on theta at zero: one residual shape for all theta.
         start: energies, and particles if each pair has its own, to begin with; None for nearly constant energies.
         share: of the schedule that is run, its end: good energies to begin with need no more than small steps.
+        held: how many of the held-out rows are not repetitions; all by default.
         on_chunk: called with the record of every chunk, as it ends.
         stream: where other training rows come from, if t and w are a window on more data than fit in memory.
 
@@ -214,7 +216,7 @@ def fit_tilted(
             first = on_device(chunk * settings.chunk, np.int32)
             with nullcontext() if chunk else meanwhile(compile_validation):
                 new, metrics = _chunk(state, joint, bases, t, r, splits.train, keys_train, first, visible, settings)
-            scores = validate(*validated(new))
+            scores = validate(*validated(new)).of_first(held)
             gains = np.asarray(scores.gain)
             healthy = _healthy(metrics, gains, highest)
             state = new if healthy.all() else _roll_back(new, state, on_device(healthy, bool))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from unle.compiling import jit_quickly
@@ -31,10 +32,15 @@ class Validation(NamedTuple):
         ess: the smallest ESS/N met in estimating it; small values make it worthless.
     """
 
-    gain: Float[Array, " member"]
-    rows: Float[Array, "member held_out"]
+    gain: Float[Array | np.ndarray, " member"]
+    rows: Float[Array | np.ndarray, "member held_out"]
     log_z: Float[Array, " member"]
     ess: Float[Array, " member"]
+
+    def of_first(self, held: int | None) -> "Validation":
+        """Return the score of the first held-out rows alone, on the host: those beyond are repetitions."""
+        rows = np.asarray(self.rows)[:, :held]
+        return self._replace(rows=rows, gain=rows.mean(axis=1))
 
 
 @jit_quickly
