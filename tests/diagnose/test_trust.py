@@ -96,7 +96,7 @@ def test_the_energy_that_was_kept_is_judged_by_its_own_training():
             "gap": 0.0,
             "ess": 0.5,
         }
-        for gain, (sees, further) in enumerate(kinds.values())
+        for gain, (sees, more) in enumerate(kinds.values())
         for i in range(4)
     ]
     for gain, kind in enumerate(kinds):
