@@ -15,6 +15,7 @@ then, and the posterior is doubly intractable:
 
 import abc
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -93,6 +94,11 @@ class Fitted(NamedTuple):
         tilted = [self.ensemble.member(k) for k in self.order]
         return [ConditionalLikelihood(one.theta_space, one.x_space, one.model) for one in tilted]
 
+    @property
+    def trained(self) -> list[bool]:
+        """Which of them learned something; their consensus would be blunted by the others."""
+        return [gain >= TRAINED * max(self.gains) for gain in self.gains]
+
 
 class AbstractNormalising(eqx.Module):
     """How energies are trained, and how their likelihood is made fit for a posterior."""
@@ -131,7 +137,7 @@ class Divi(AbstractNormalising):
 
     def __call__(self, key, fitted):
         """Fit one log-normaliser per member."""
-        members = fitted.members
+        members = list(compress(fitted.members, fitted.trained))
         return _divided(key, members, fitted.theta, self.training, [None] * len(members))
 
 
@@ -153,7 +159,8 @@ class Online(AbstractNormalising):
     def __call__(self, key, fitted):
         """Recycle the particles, then fit."""
         key_online, key_fit = jr.split(key)
-        members, positions = fitted.members, fitted.particles.positions[jnp.asarray(fitted.order), :, 0]
+        members = list(compress(fitted.members, fitted.trained))
+        positions = fitted.particles.positions[jnp.asarray(list(compress(fitted.order, fitted.trained))), :, 0]
         starts = [
             _recycled(key, member.model, fitted.t, v, self.online, self.steps)
             for key, member, v in zip(jr.split(key_online, len(members)), members, positions, strict=True)
@@ -181,8 +188,7 @@ class ByExchange(AbstractNormalising):
 
     def __call__(self, key, fitted):
         """Pool the members, and leave Z(theta) to the sampler."""
-        trained = [float(gain >= TRAINED * max(fitted.gains)) for gain in fitted.gains]
-        pool = geometric_pool(fitted.members, trained)
+        pool = geometric_pool(fitted.members, [float(learned) for learned in fitted.trained])
         fit = fit_log_normaliser(key, pool, fitted.theta, settings=self.surrogate)
         return Resolved(Normalised(pool, fit.log_normaliser), self.strategy, float("nan"))
 

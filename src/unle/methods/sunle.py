@@ -145,8 +145,10 @@ class SUNLE(AbstractSequential):
     def _likelihood(self, state: Rounds, on_metrics):
         key_fit, key_gate, key_z = jr.split(jr.fold_in(jr.key(state.seed), 10_000), 3)
         task, settings = _Task.of(self.prior, state), self._settings
-        # Energies that only proposed had short trainings, and not always such as these have.
-        start = task.warm(state.carried) if self.every_round else None
+        # Conditional training can get stuck early on, and tilted energies that proposed are past that; tilted ones
+        # themselves are better trained in one go.
+        anew = isinstance(self.normalising, Tilted) and not self.every_round
+        start = None if anew else task.warm(state.carried)
 
         def on_chunk(record):
             if on_metrics is not None:
