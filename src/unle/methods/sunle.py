@@ -69,8 +69,8 @@ class SUNLE(AbstractSequential):
         strategy: how an ordinary posterior is sampled.
         every_round: whether energies are trained in every round, each from those of the round before, and propose.
             By default wherever, tried twice on the way, they raise the held-out likelihood of the bases, which
-            propose otherwise; those energies are tilted, and the last ones are trained anew.  True: in all rounds, and
-            as `normalising` has it.  False: in none.
+            propose otherwise; those energies are tilted.  True: in all rounds, and as `normalising` has it.  False: in
+            none.
 
     Example:
         >>> import unle
