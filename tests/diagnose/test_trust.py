@@ -90,7 +90,7 @@ def test_the_energy_that_was_kept_is_judged_by_its_own_training():
         {
             "stage": "training",
             "sees_theta": sees,
-            "continued": further,
+            "continued": more,
             "chunk": i,
             "gain": gain,
             "gap": 0.0,
