@@ -77,3 +77,11 @@ def test_nothing_is_continued_where_theta_matters():
     train = Scripted(0.5, 1.0, 1.0)
     best_energies(jr.key(0), train)
     assert len(train.calls) == 2
+
+
+def test_repetitions_of_held_out_rows_do_not_count():
+    rows = jnp.asarray([[1.0, 3.0, 100.0, 100.0], [2.0, 4.0, -100.0, -100.0]])
+    scores = Validation(rows.mean(1), rows, jnp.zeros(MEMBERS), jnp.ones(MEMBERS))
+    np.testing.assert_array_equal(scores.of_first(2).rows, rows[:, :2])
+    np.testing.assert_array_equal(scores.of_first(2).gain, [2.0, 3.0])
+    np.testing.assert_array_equal(scores.of_first(None).gain, rows.mean(1))
