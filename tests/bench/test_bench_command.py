@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from unle.store.results import ResultsStore
+
 SOURCE = Path(__file__).parents[2] / "src"
 SLEEPY = """
 import time
@@ -19,7 +21,7 @@ from unle.bench.contestant import AbstractContestant, Outcome
 class Sleepy(AbstractContestant):
     sequential = True
     def infer(self, task, *, budget, seed, observations, draws):
-        time.sleep(0.3)
+        time.sleep(SECONDS)
         with open(LOG, "a") as log:
             log.write(f"{seed} {tuple(observations)}\\n")
         return Outcome(draws={i: task.prior.sample(draws, seed=seed + i) for i in observations})
@@ -44,7 +46,7 @@ def start(arguments, **options):
 def test_killed_in_the_middle_nothing_is_lost_and_nothing_repeated(tmp_path, workers):
     path, log = tmp_path / "r.sqlite", tmp_path / "log.txt"
     own = tmp_path / "own.py"
-    own.write_text(f"LOG = {str(log)!r}\n" + SLEEPY)
+    own.write_text(f"LOG = {str(log)!r}; SECONDS = 0.3\n" + SLEEPY)
     arguments = ["--tasks", "two_moons", "--methods", "sleepy", "--seeds", "0-3", "--observations", "1-5"]
     arguments += ["--draws", 100, "--results", path, "--with", own, "--workers", workers]
     child = start(arguments)
@@ -67,6 +69,28 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_repeated(tmp_path, wor
     for run in runs[len(runs_before) :]:
         seed, observation = run.split(" ", 1)
         assert (seed, observation.strip("(,)")) not in finished_before  # none computed again
+
+
+@pytest.mark.slow
+def test_an_interrupt_does_not_wait_for_runs_of_hours(tmp_path):
+    own, path = tmp_path / "own.py", tmp_path / "r.sqlite"
+    own.write_text("LOG = '/dev/null'; SECONDS = 3600\n" + SLEEPY)
+    arguments = ["--tasks", "two_moons", "--methods", "sleepy", "--observations", "1-4", "--draws", 100]
+    child = start([*arguments, "--results", path, "--with", own, "--workers", 2])
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not _running(path):
+        assert child.poll() is None, child.communicate()[1].decode()
+        time.sleep(0.1)
+    os.kill(child.pid, signal.SIGINT)  # to the parent alone, as a scheduler may send it
+    _, errors = child.communicate(timeout=20)
+    assert b"the same command goes on" in errors
+
+
+def _running(path):
+    if not path.exists():
+        return False
+    with ResultsStore(path, read_only=True) as results:
+        return bool(results.running())
 
 
 @pytest.mark.slow

@@ -6,9 +6,9 @@ from unle.bench.timing import timings
 from unle.store.results import OK
 
 
-def row(train, *, cold=False, method="nle"):
-    conditions = {"machine": "a", "device": "gpu", "together": 1, "cold": cold}
-    times = {"simulate_s": None, "train_s": train, "infer_s": 1.0}
+def row(train, *, cold=False, method="nle", infer=1.0, workers=1):
+    conditions = {"machine": "a", "device": "gpu", "together": 1, "cold": cold, "workers": workers}
+    times = {"simulate_s": None, "train_s": train, "infer_s": infer}
     return {"task": "slcp", "budget": 1000, "method": method, "outcome": OK, "conditions": conditions, **times}
 
 
@@ -27,3 +27,11 @@ def test_runs_that_found_their_programs_compiled_count_alone():
 
 def test_methods_are_apart():
     assert len(timings([row(2.0), row(2.0, method="snle")])) == 2
+
+
+def test_runs_without_any_time_have_no_line():
+    assert timings([row(None, infer=None)]) == {}
+
+
+def test_an_accelerator_that_was_shared_is_another_machine():
+    assert [run.machine for run in timings([row(2.0), row(8.0, workers=4)])] == ["a", "a, shared by 4"]

@@ -15,7 +15,7 @@ from unle.errors import StoreError
 from unle.store.results import KEY, NUMBERS, Cell, ResultsStore
 
 WORDS = ("observations", "classifier", "device", "machine")  # conditions that are texts
-COUNTS = ("draws", "cores", "together")  # and whole numbers
+COUNTS = ("draws", "cores", "together", "workers")  # and whole numbers
 VERSIONS = ("unle", "jax", "sbi")
 HEADS = (*KEY, "outcome", *NUMBERS, *WORDS, *COUNTS, "cold", *VERSIONS)
 
@@ -60,7 +60,7 @@ def from_csv(text: str) -> list[dict[str, Any]]:
 
 def _row(line: Mapping[str, str]) -> dict[str, Any]:
     conditions: dict[str, Any] = {name: line[name] for name in WORDS if line[name]}
-    conditions |= {name: int(line[name]) for name in COUNTS if line[name]}
+    conditions |= {name: int(line[name]) for name in COUNTS if line.get(name)}  # "workers" is younger than some files
     conditions |= {"cold": bool(int(line["cold"])), "versions": {name: line[name] for name in VERSIONS if line[name]}}
     keys = {name: line[name] if name in ("task", "method") else int(line[name]) for name in KEY}
     numbers = {name: float(line[name]) if line[name] else None for name in NUMBERS}

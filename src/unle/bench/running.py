@@ -1,13 +1,13 @@
 """Run the jobs of a sweep, in this process or in several, and survive the death of a worker.
 
-On an accelerator one process has the device to itself.  On a CPU one process per core runs faster than one process
-with all cores: compiling uses one core, and so does most of what the methods do.
+On a CPU one process per core runs faster than one process with all cores: compiling uses one core, and so does most
+of what the methods do.  On an accelerator a few processes share the device, each with its part of the cores: a single
+fit leaves most of the device idle, and while one process compiles or decides, others compute.
 """
 
 import multiprocessing
 import os
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -85,9 +85,10 @@ def _in_processes(
 def _one_pool(jobs: list[Job], sweep: Sweep, path: Path, *, workers: int, on_tick: Callable[[], None]) -> bool:
     """Run jobs in a pool of processes; return False if a worker died."""
     context = multiprocessing.get_context("spawn")  # a fork of a process that has jax may hang
-    numbers = context.Value("i", 0)
-    with ProcessPoolExecutor(min(workers, len(jobs)), context, _begin, (numbers, os.getpid())) as pool:
-        pending: set[Future[Any]] = {pool.submit(run_job, job, sweep, path) for job in jobs}
+    numbers, stopped = context.Value("i", 0), context.Event()
+    workers = min(workers, len(jobs))
+    with ProcessPoolExecutor(workers, context, _begin, (numbers, workers, os.getpid(), stopped)) as pool:
+        pending: set[Future[Any]] = {pool.submit(run_job, job, sweep, path, workers=workers) for job in jobs}
         try:
             while pending:
                 done, pending = wait(pending, timeout=TICK, return_when=FIRST_COMPLETED)
@@ -97,23 +98,34 @@ def _one_pool(jobs: list[Job], sweep: Sweep, path: Path, *, workers: int, on_tic
         except BrokenProcessPool:
             return False
         except BaseException:
+            stopped.set()  # Ctrl-C, say: a run of hours is not waited for
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return True
 
 
-def _begin(numbers: Any, parent: int) -> None:
-    """Give a worker a core of its own, and let it end with its parent."""
+def _begin(numbers: Any, workers: int, parent: int, stopped: Any) -> None:
+    """Give a worker its part of the cores, and let it end with its parent, or when it is told to."""
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         with numbers.get_lock():
             mine = numbers.value
             numbers.value += 1
-        os.sched_setaffinity(0, {cores[mine % len(cores)]})  # before jax starts its threads
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+        os.sched_setaffinity(0, part_of(cores, mine, workers))  # before jax starts its threads
+    threading.Thread(target=_end_with, args=(parent, stopped), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(TICK)
+def part_of(cores: list[int], number: int, workers: int) -> set[int]:
+    """Return the cores of one of several workers: as many for each as there are, at least one.
+
+    Example:
+        >>> [sorted(part_of([0, 1, 2, 3, 4], number, 2)) for number in range(2)]
+        [[0, 2, 4], [1, 3]]
+    """
+    return set(cores[number % workers :: workers]) or {cores[number % len(cores)]}
+
+
+def _end_with(parent: int, stopped: Any) -> None:
+    while os.getppid() == parent and not stopped.wait(TICK):
+        pass
     os._exit(1)

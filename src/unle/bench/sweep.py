@@ -126,8 +126,16 @@ class Job:
 _SEEN: set[tuple[str, str, int, int]] = set()
 
 
-def run_job(job: Job, sweep: Sweep, path: Path, on_row: OnRow | None = None) -> None:
-    """Run one job and write its rows; whatever goes wrong in the method becomes rows with C2ST 1 and the reason."""
+def run_job(job: Job, sweep: Sweep, path: Path, on_row: OnRow | None = None, *, workers: int = 1) -> None:
+    """Run one job and write its rows; whatever goes wrong in the method becomes rows with C2ST 1 and the reason.
+
+    Args:
+        job: the run.
+        sweep: that it belongs to.
+        path: of the results file.
+        on_row: called for every row.
+        workers: processes that run jobs side by side, to be kept with the times.
+    """
     registry = sweep.registry()
     task, method = registry.task(job.task), registry.method(job.method)
     kind = (job.task, job.method, job.budget, len(job.observations))
@@ -137,7 +145,7 @@ def run_job(job: Job, sweep: Sweep, path: Path, on_row: OnRow | None = None) -> 
         results.begin(os.getpid(), str(job))
         with silence():  # the table shows how far the sweep is
             outcome = _outcome(job, task, method, sweep.scorer.draws)
-        conditions = _conditions(job, task, sweep.scorer, cold=cold) | outcome.notes
+        conditions = _conditions(job, task, sweep.scorer, cold=cold) | {"workers": workers} | outcome.notes
         shared = max(1, len(job.observations))
         seconds = {f"{name}_s": value for name, value in outcome.seconds.items()}
         seconds["infer_s"] = seconds.get("infer_s", 0.0) / shared

@@ -1,7 +1,7 @@
 """Where the time of runs went, by one rule for tables and figures.
 
 Times of different machines are never pooled, nor those of drawing for different numbers of observations at once.  Runs
-that found their programs compiled count alone where there are some.
+that found their programs compiled count alone where there are some, and runs whose times are not known do not count.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,7 +43,7 @@ def timings(rows: Iterable[Mapping[str, Any]]) -> dict[Run, Times]:
     """Return the mean times of all runs that did not fail, in the order of tasks, budgets and methods."""
     groups: dict[Run, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["outcome"] == OK:
+        if row["outcome"] == OK and any(row[f"{stage}_s"] is not None for stage in STAGES):
             together = row["conditions"].get("together", 1)
             run = Run(row["task"], row["budget"], row["method"], machine_of(row), together)
             groups.setdefault(run, []).append(row)
@@ -64,9 +64,12 @@ def _mean(seconds: Iterable[float | None]) -> float:
 
 
 def machine_of(row: Mapping[str, Any]) -> str:
-    """Return the machine of a row, with the cores of a processor."""
+    """Return the machine of a row, with the cores of a processor, or by how many processes an accelerator was shared."""
     conditions = row["conditions"]
     name, cores = conditions.get("machine") or conditions.get("device", "unknown"), conditions.get("cores")
-    if conditions.get("device") != "cpu" or not cores:
+    if conditions.get("device") != "cpu":
+        workers = conditions.get("workers") or 1
+        return f"{name}, shared by {workers}" if workers > 1 else name
+    if not cores:
         return name
     return f"{name}, {cores} core{'s' if cores > 1 else ''}"
