@@ -64,7 +64,7 @@ def _mean(seconds: Iterable[float | None]) -> float:
 
 
 def machine_of(row: Mapping[str, Any]) -> str:
-    """Return the machine of a row, with the cores of a processor, or by how many processes an accelerator was shared."""
+    """Return the machine of a row, with a processor's cores, or by how many processes an accelerator was shared."""
     conditions = row["conditions"]
     name, cores = conditions.get("machine") or conditions.get("device", "unknown"), conditions.get("cores")
     if conditions.get("device") != "cpu":

@@ -1,7 +1,7 @@
 r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations, for every observation.
 
 1. Standardise theta and x, with marginal transforms chosen from the data.
-2. Fit an ensemble of bases q0(x | theta).
+2. Fit an ensemble of bases q0(x | theta); if x turns out to be repeated measurements, one density for all of them.
 3. Train the members' energies by maximum likelihood of the tilted joint model p(theta) q0(x | theta) exp(-E) / Z.
 4. Keep the energies if they raise the held-out likelihood above the bases'; estimate the members' constants.
 
@@ -22,7 +22,7 @@ from unle.methods.ahead import alike, sampler_ahead
 from unle.methods.candidates import best_energies
 from unle.methods.pairs import standardised_pairs
 from unle.methods.selection import gated
-from unle.models import Ensemble
+from unle.models import Ensemble, Repeated
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import (
@@ -32,6 +32,7 @@ from unle.train import (
     PairedChains,
     PairedSmc,
     TiltedTraining,
+    fit_tied_or_whole,
     fit_tilted,
 )
 
@@ -50,6 +51,8 @@ class AUNLE(eqx.Module):
         training: how the energies are trained.
         members: size of the ensemble.
         strategy: how the posterior is sampled.
+        repetition: whether to look for repeated measurements in x; if it consists of k that are alike and independent
+            given theta, their common density is learned from k times the data.
 
     Example:
         >>> import numpy as np, unle
@@ -64,6 +67,7 @@ class AUNLE(eqx.Module):
     training: TiltedTraining = TiltedTraining()
     members: int = eqx.field(static=True, default=3)
     strategy: AbstractStrategy = TemperedSmc()
+    repetition: bool = eqx.field(static=True, default=True, kw_only=True)
 
     def __check_init__(self):
         if self.members < 1:
@@ -94,9 +98,8 @@ class AUNLE(eqx.Module):
         """
         key_split, key_base, key_energy, key_z = jr.split(jr.key(seed), 4)
         work = self.base.work_per_row(self.prior.dim)
-        pairs = standardised_pairs(
-            key_split, simulations, self.prior, members=self.members, memory=memory, work=work, warn=True
-        )
+        how = {"memory": memory, "work": work, "warn": True, "repetition": self.repetition}
+        pairs = standardised_pairs(key_split, simulations, self.prior, members=self.members, **how)
         stream, splits = pairs.stream, pairs.splits
         if stream is not None and isinstance(self.training.particles, PairedChains | PairedSmc):
             raise InputError(
@@ -116,7 +119,10 @@ class AUNLE(eqx.Module):
         with ExitStack() as ahead:
             if likely is not None:
                 ahead.enter_context(sampler_ahead(self.prior, self.training, pairs, likely, self.strategy))
-            bases = self.base.fit(key_base, *rows, stream=stream)
+            if pairs.blocks is None:
+                bases = self.base.fit(key_base, *rows, stream=stream)
+            else:
+                bases = fit_tied_or_whole(key_base, self.base.fit, *rows, blocks=pairs.blocks)
             if not alike(likely, bases):
                 ahead.enter_context(sampler_ahead(self.prior, self.training, pairs, bases, self.strategy))
             fit, kind = best_energies(
@@ -131,6 +137,7 @@ class AUNLE(eqx.Module):
                 energy="none" if choice.gain == 0 else kind,
                 outcome=fit.outcome.name,
                 gain=choice.gain,
+                repeats=bases.repeats if isinstance(bases, Repeated) else 1,
                 log_z=np.asarray(choice.log_z).tolist(),
             )
         ensemble = Ensemble(pairs.theta_space, pairs.x_space, choice.models, choice.log_z)

@@ -18,7 +18,7 @@ from unle.methods.memory import as_bytes, row_bytes
 from unle.models import DoublyIntractableLikelihood, TractableLikelihood, with_validity
 from unle.progress import progress
 from unle.simulate import Simulations
-from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space
+from unle.space import Blocks, Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, repeated_blocks
 from unle.space.transfer import on_device
 from unle.store import SimulationStore, StoredRows
 from unle.store.lots import Reservoir
@@ -42,6 +42,7 @@ class Pairs(NamedTuple):
         theta: raw parameters of all simulations, or of a sample of all.
         x: their raw data.
         valid: which of them are valid.
+        blocks: coordinates of w that belong to each of the repeated measurements that x consists of, if it does.
     """
 
     theta_space: ThetaSpace
@@ -53,6 +54,7 @@ class Pairs(NamedTuple):
     theta: Float[np.ndarray, "all dim"]
     x: Float[np.ndarray, "all dim_x"]
     valid: np.ndarray
+    blocks: Blocks | None = None
 
     def given_valid(
         self, key: PRNGKeyArray, likelihood: TractableLikelihood | DoublyIntractableLikelihood
@@ -72,6 +74,7 @@ def standardised_pairs(
     memory: int | float | str | None = None,
     work: int = 0,
     warn: bool = False,
+    repetition: bool = False,
 ) -> Pairs:
     """Return the pairs of a set of simulations, or say what is wrong with them.
 
@@ -83,6 +86,7 @@ def standardised_pairs(
         memory: what the simulations of a store may take; see `as_bytes`.
         work: see `row_bytes`.
         warn: about invalid rows; for methods that leave them out without a word to the model.
+        repetition: whether to look for repeated measurements in x, if all simulations are in memory.
     """
     if isinstance(simulations, SimulationStore):
         each = row_bytes(simulations.dim(), simulations.width(None) or 0, members=members, work=work)
@@ -99,12 +103,15 @@ def standardised_pairs(
         raise InputError("expected simulations in a store with `memory`; these are in memory already; try without.")
     simulations = as_simulations(simulations)
     theta, x = valid_pairs(simulations, prior, warn=warn)
-    theta_space, x_space = fit_theta_space(theta), fit_x_space(x)
+    blocks = repeated_blocks(theta, x) if repetition else None
+    theta_space, x_space = fit_theta_space(theta), fit_x_space(x, blocks)
+    if x_space.dim < x_space.dim_x:
+        blocks = None  # what is left of them is not alike
     t = apply_space(theta_space, theta)
     w = apply_space(x_space, x)
     splits = make_splits(key, len(theta), members=members)
     everything = np.asarray(simulations.theta, float), np.asarray(simulations.x, float), np.asarray(simulations.valid)
-    return Pairs(theta_space, x_space, t, w, splits, None, *everything)
+    return Pairs(theta_space, x_space, t, w, splits, None, *everything, blocks)
 
 
 def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members: int, room: int, warn: bool) -> Pairs:

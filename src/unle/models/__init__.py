@@ -14,6 +14,7 @@ from unle.models.mlp import Mlp
 from unle.models.polynomial import Bend
 from unle.models.pool import GeometricPool, geometric_pool
 from unle.models.referenced import ReferencedLikelihood
+from unle.models.repeated import Repeated
 from unle.models.tilted import TiltedModel
 from unle.models.validity import (
     AbstractValidity,
@@ -52,6 +53,7 @@ __all__ = [
     "Normalised",
     "ReferencedLikelihood",
     "Region",
+    "Repeated",
     "Straight",
     "SplineFlow",
     "Tempered",

@@ -2,11 +2,13 @@
 
 from unle.space.marginals import Marginals, choose_marginals
 from unle.space.prior import Prior
+from unle.space.repetition import Blocks, repeated_blocks
 from unle.space.restandardise import affine_change, restandardise_theta, restandardise_x
 from unle.space.scaling import Standardiser, ThetaSpace, XSpace, fit_theta_space, fit_x_space
 
 __all__ = [
     "affine_change",
+    "Blocks",
     "Marginals",
     "Prior",
     "Standardiser",
@@ -15,6 +17,7 @@ __all__ = [
     "choose_marginals",
     "fit_theta_space",
     "fit_x_space",
+    "repeated_blocks",
     "restandardise_theta",
     "restandardise_x",
 ]

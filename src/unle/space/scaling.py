@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from unle.errors import InputError
 from unle.space.marginals import GAIN, ROWS, Marginals, choose_marginals
+from unle.space.repetition import Blocks
 from unle.space.transfer import on_device
 
 # A spread below this fraction of the magnitude is rounding: about eight units in the last place of float32.
@@ -222,8 +223,12 @@ def fit_theta_space(theta: ArrayLike) -> ThetaSpace:
     return ThetaSpace(standardiser=_fit(_checked(theta, "theta"), gain=THETA_GAIN)[0])
 
 
-def fit_x_space(x: ArrayLike) -> XSpace:
+def fit_x_space(x: ArrayLike, blocks: Blocks | None = None) -> XSpace:
     """Fit the standardised space of the data to training simulations, shape (n, dim_x).
+
+    Args:
+        x: the data.
+        blocks: coordinates of repeated measurements, which are then standardised alike; not if some never vary.
 
     Raises:
         InputError: x is not a finite table of at least two rows, or nothing in it varies.
@@ -233,7 +238,7 @@ def fit_x_space(x: ArrayLike) -> XSpace:
     if np.all(constant):
         raise InputError(f"expected simulations that differ; got {len(x)} equal rows; does the simulator use theta?")
     moving = np.flatnonzero(~constant)
-    space, z = _fit(x[:, moving], gain=GAIN)
+    space, z = _fit(x[:, moving], gain=GAIN) if blocks is None or constant.any() else _fit_alike(x, blocks)
     kept, weights, offset = _redundancy(z)
     dropped = np.setdiff1d(np.arange(len(moving)), kept)
     order = np.concatenate([kept, dropped]).astype(int)
@@ -272,6 +277,16 @@ def _fit(values: np.ndarray, *, gain: float) -> tuple[Standardiser, np.ndarray]:
     dtype = jnp.result_type(float)
     space = Standardiser(marginals=marginals, mean=on_device(mean, dtype), scale=on_device(scale, dtype))
     return space, (w - mean) / scale
+
+
+def _fit_alike(x: np.ndarray, blocks: Blocks) -> tuple[Standardiser, np.ndarray]:
+    """Return the space that standardises corresponding coordinates of all blocks alike, and the values in it."""
+    table = np.array(blocks)
+    one, _ = _fit(x[:, table].reshape(-1, table.shape[1]), gain=GAIN)
+    place = np.empty(x.shape[1], int)
+    place[table] = np.arange(table.shape[1])
+    space = jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[place], leaf.dtype), one)
+    return space, (space.marginals.forward_table(x) - np.asarray(space.mean)) / np.asarray(space.scale)
 
 
 def _location_and_scale(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

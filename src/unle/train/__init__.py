@@ -14,6 +14,7 @@ from unle.train.particles import AbstractParticles, BaseParticles, Batch, DataPa
 from unle.train.score_matching import ScoreMatching, fit_score_matching
 from unle.train.splits import Splits, held_out_size, make_splits, pad
 from unle.train.stream import Stream
+from unle.train.tied import fit_tied_or_whole
 from unle.train.tilted import TiltedFit, TiltedTraining, fit_tilted
 from unle.train.validation import Validation, validate
 from unle.train.validity import ValidityFit, ValidityTraining, fit_validity
@@ -55,6 +56,7 @@ __all__ = [
     "fit_gaussians",
     "fit_log_normaliser",
     "fit_score_matching",
+    "fit_tied_or_whole",
     "fit_tilted",
     "fit_validity",
     "held_out_size",

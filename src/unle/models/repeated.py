@@ -1,0 +1,66 @@
+r"""A base of repeated measurements: one density for each of them.
+
+    q0(w | t) = prod_b q(w_b | t)
+
+The blocks w_b are coordinates of w that were found to be alike (`unle.space.repetition`); q was fitted to all of them.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from unle.models.bases import AbstractBase
+
+
+class Repeated(AbstractBase):
+    """The product of one base over blocks of coordinates.
+
+    Args:
+        one: base of a single measurement.
+        blocks: coordinates of w that belong to each measurement; together all of them.
+    """
+
+    one: AbstractBase
+    blocks: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    @property
+    def repeats(self) -> int:
+        """Number of measurements."""
+        return len(self.blocks)
+
+    def whiten(self, t, w):
+        """Return v of every block, in its place."""
+        return self._together(jax.vmap(lambda part: self.one.whiten(t, part))(self._apart(w)))
+
+    def unwhiten(self, t, v):
+        """Return w at v, block by block."""
+        return self._together(jax.vmap(lambda part: self.one.unwhiten(t, part))(self._apart(v)))
+
+    def log_density(self, t, w):
+        """Return the sum of log q(w_b | t)."""
+        return jnp.sum(jax.vmap(lambda part: self.one.log_density(t, part))(self._apart(w)))
+
+    def log_density_whitened(self, v):
+        """Return the sum over blocks."""
+        return jnp.sum(jax.vmap(self.one.log_density_whitened)(self._apart(v)))
+
+    def draws_whitened(self, key, n):
+        """Draw every block by itself."""
+        parts = self.one.draws_whitened(key, n * self.repeats)
+        return jax.vmap(self._together)(parts.reshape(n, self.repeats, -1))
+
+    def features(self, t, w):
+        """Return the features of every block, in its place."""
+        return self._together(jax.vmap(lambda part: self.one.features(t, part))(self._apart(w)))
+
+    def features_whitened(self, t, v):
+        """Return the same at v."""
+        return self._together(jax.vmap(lambda part: self.one.features_whitened(t, part))(self._apart(v)))
+
+    def _apart(self, w: Float[Array, " data"]) -> Float[Array, "block part"]:
+        return w[np.array(self.blocks)]
+
+    def _together(self, parts: Float[Array, "block part"]) -> Float[Array, " data"]:
+        return parts.ravel()[np.argsort(np.ravel(self.blocks))]

@@ -1,0 +1,83 @@
+r"""Repeated measurements in x: blocks of coordinates that are alike whatever theta is.
+
+A simulator that measures the same thing k times returns x = (y_1, ..., y_k).  If the y_b are independent and alike
+given theta, p(x | theta) = prod_b p(y_b | theta): one likelihood to learn from k times the data.  Nobody has to say so,
+since blocks that are alike can be told from blocks that are not:
+
+    E[(g(y_b) - mean_c g(y_c)) phi(theta)] = 0   for all functions g and phi and every block b.
+
+Here g and phi are monomials up to the second degree, of ranks turned into normal scores, which no outlier can upset.
+That blocks are also *independent* given theta is not asked here: see `unle.train.tied`.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import ndtri
+from scipy.stats import norm, rankdata
+
+FEWEST_ROWS = 200  # with fewer, blocks that differ may pass
+ROWS = 2000  # that are looked at
+LEVEL = 1e-3  # probability that repeated measurements are not recognised
+MOST_PRODUCTS = 20  # coordinates of which all products are taken; of more, squares alone
+
+Blocks = tuple[tuple[int, ...], ...]
+
+
+def repeated_blocks(theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, "n dim_x"]) -> Blocks | None:
+    """Return the coordinates of each of the repeated measurements that x consists of, or None.
+
+    Coordinates of one measurement may stand together, (a1, b1, a2, b2, ...), or apart, (a1, a2, ..., b1, b2, ...).  Of
+    several ways to cut x, the one into most measurements is returned.
+
+    Args:
+        theta: parameters.
+        x: data.
+
+    Example:
+        >>> import numpy as np
+        >>> from unle.space.repetition import repeated_blocks
+        >>> rng = np.random.default_rng(0)
+        >>> theta = rng.normal(size=(1000, 2))
+        >>> repeated_blocks(theta, np.tile(theta, 2) + rng.normal(size=(1000, 4)))
+        ((0, 1), (2, 3))
+        >>> repeated_blocks(theta, theta + rng.normal(size=(1000, 2))) is None
+        True
+    """
+    n, dim = x.shape
+    if n < FEWEST_ROWS or dim < 2:
+        return None
+    some = np.random.default_rng(0).permutation(n)[:ROWS]
+    phi = _monomials(_normal_scores(np.asarray(theta, float)[some]), constant=True)
+    values = np.asarray(x, float)[some]
+    return next((blocks for blocks in _cuts(dim) if _are_alike(phi, values[:, np.array(blocks)])), None)
+
+
+def _cuts(dim: int) -> Iterator[Blocks]:
+    """Yield the ways to cut so many coordinates into blocks of the same length, most blocks first."""
+    for k in (k for k in range(dim, 1, -1) if dim % k == 0):
+        together = np.arange(dim).reshape(k, -1)
+        apart = np.arange(dim).reshape(-1, k).T
+        for cut in (together, apart) if 1 < k < dim else (together,):
+            yield tuple(tuple(int(i) for i in block) for block in cut)
+
+
+def _are_alike(phi: Float[np.ndarray, "n feature"], y: Float[np.ndarray, "n block dim"]) -> bool:
+    n, k, d = y.shape
+    scores = _normal_scores(y.reshape(n * k, d))  # ranks among all blocks
+    g = _monomials(scores, constant=False).reshape(n, k, -1)
+    off = (g - g.mean(axis=1, keepdims=True)).reshape(n, -1)
+    sums, squares = off.T @ phi, np.square(off).T @ np.square(phi)
+    t = np.abs(sums) / np.sqrt(np.where(squares > 0, squares, np.inf))  # self-normalised: its tails are no heavier
+    return bool(t.max() < norm.isf(LEVEL / (2 * t.size)))
+
+
+def _normal_scores(values: np.ndarray) -> np.ndarray:
+    return ndtri((rankdata(values, axis=0) - 0.5) / len(values))
+
+
+def _monomials(z: np.ndarray, *, constant: bool) -> np.ndarray:
+    """Return columns z_i, z_i z_j and, if wanted, ones."""
+    i, j = np.triu_indices(z.shape[1]) if z.shape[1] <= MOST_PRODUCTS else np.diag_indices(z.shape[1])
+    return np.concatenate([np.ones((len(z), int(constant))), z, z[:, i] * z[:, j]], axis=1)
