@@ -21,7 +21,7 @@ from unle.bench.contestant import AbstractContestant, Outcome
 class Sleepy(AbstractContestant):
     sequential = True
     def infer(self, task, *, budget, seed, observations, draws):
-        time.sleep(SECONDS)
+        time.sleep(SECONDS if seed else FIRST)
         with open(LOG, "a") as log:
             log.write(f"{seed} {tuple(observations)}\\n")
         return Outcome(draws={i: task.prior.sample(draws, seed=seed + i) for i in observations})
@@ -46,7 +46,7 @@ def start(arguments, **options):
 def test_killed_in_the_middle_nothing_is_lost_and_nothing_repeated(tmp_path, workers):
     path, log = tmp_path / "r.sqlite", tmp_path / "log.txt"
     own = tmp_path / "own.py"
-    own.write_text(f"LOG = {str(log)!r}; SECONDS = 0.3\n" + SLEEPY)
+    own.write_text(f"LOG = {str(log)!r}; FIRST = SECONDS = 0.3\n" + SLEEPY)
     arguments = ["--tasks", "two_moons", "--methods", "sleepy", "--seeds", "0-3", "--observations", "1-5"]
     arguments += ["--draws", 100, "--results", path, "--with", own, "--workers", workers]
     child = start(arguments)
@@ -72,16 +72,20 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_repeated(tmp_path, wor
 
 
 @pytest.mark.slow
-def test_an_interrupt_does_not_wait_for_runs_of_hours(tmp_path):
+@pytest.mark.parametrize(("first", "send"), [(3600, os.kill), (0.1, os.killpg)])
+def test_an_interrupt_does_not_wait_for_runs_of_hours(tmp_path, first, send):
+    """To the parent alone, as a scheduler may send it; or to all, as a terminal does, while one worker is idle."""
     own, path = tmp_path / "own.py", tmp_path / "r.sqlite"
-    own.write_text("LOG = '/dev/null'; SECONDS = 3600\n" + SLEEPY)
-    arguments = ["--tasks", "two_moons", "--methods", "sleepy", "--observations", "1-4", "--draws", 100]
-    child = start([*arguments, "--results", path, "--with", own, "--workers", 2])
+    own.write_text(f"LOG = '/dev/null'; FIRST = {first}; SECONDS = 3600\n" + SLEEPY)
+    arguments = ["--tasks", "two_moons", "--methods", "sleepy", "--seeds", "0,1", "--observations", "1"]
+    arguments += ["--draws", 100, "--results", path, "--with", own, "--workers", 2]
+    child = start(arguments, start_new_session=True)
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not _running(path):
+    while time.monotonic() < deadline and not (_running(path) and (first > 1 or rows_of(path))):
         assert child.poll() is None, child.communicate()[1].decode()
         time.sleep(0.1)
-    os.kill(child.pid, signal.SIGINT)  # to the parent alone, as a scheduler may send it
+    time.sleep(1)
+    send(child.pid, signal.SIGINT)
     _, errors = child.communicate(timeout=20)
     assert b"the same command goes on" in errors
 

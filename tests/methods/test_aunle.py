@@ -5,7 +5,9 @@ import jax
 import numpy as np
 import pytest
 
+import unle
 from unle.methods import AUNLE
+from unle.methods.pairs import standardised_pairs
 from unle.models import NoEnergy
 from unle.posterior import Posterior, TemperedSmc
 from unle.samplers import Sweep
@@ -138,3 +140,29 @@ def test_the_original_algorithm():
     draws = np.asarray(original.fit(simulated(gaussian), seed=1).sample([1.0], 2000, seed=2))
     assert draws.mean() == pytest.approx(SLOPE / NOISE**2 / 17, abs=0.15)
     assert draws.std() == pytest.approx(17**-0.5, rel=0.5)
+
+
+def test_repeated_measurements_share_a_base_from_fit_to_draws(tmp_path):
+    """SLCP: four points in the plane, whose four modes a base of the whole tells apart badly."""
+    task, notes = unle.task("slcp"), Notes()
+    theta = task.prior.sample(400, seed=0)
+    simulations = theta, np.asarray(task.simulate(theta, 1))
+    method = AUNLE(task.prior, training=TiltedTraining(iterations=1), members=2, strategy=STRATEGY)
+    posterior = method.fit(simulations, seed=1, on_metrics=notes)
+    assert notes[-1]["repeats"] == 4
+    posterior.save(tmp_path / "posterior")
+    loaded = unle.Posterior.load(tmp_path / "posterior")
+    x_o = task.observation(1)
+    draws = np.asarray(loaded.sample(x_o, 1000, seed=2))
+    np.testing.assert_array_equal(draws, np.asarray(posterior.sample(x_o, 1000, seed=2)))
+    modes = np.bincount(2 * (draws[:, 2] > 0) + (draws[:, 3] > 0), minlength=4) / len(draws)
+    assert modes.min() > 0.03
+
+
+def test_repeated_measurements_are_looked_for_if_wanted():
+    task = unle.task("slcp")
+    theta = task.prior.sample(400, seed=0)
+    simulations = theta, np.asarray(task.simulate(theta, 1))
+    for wanted in (True, False):
+        pairs = standardised_pairs(jax.random.key(0), simulations, task.prior, members=1, repetition=wanted)
+        assert bool(pairs.cuts) == wanted

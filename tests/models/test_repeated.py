@@ -45,9 +45,12 @@ def test_draws_are_independent_standard_normals():
 
 
 def test_members_are_stacked_and_saved(tmp_path):
-    members = Repeated(eqx.filter_vmap(lambda key: single())(jnp.arange(3)), TOGETHER)
-    values = eqx.filter_vmap(lambda base: base.log_density(jnp.zeros(1), jnp.zeros(6)))(members)
-    assert values.shape == (3,)
+    each = [single(key) for key in range(3)]
+    members = Repeated(jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), TOGETHER)
+    t, w = jnp.array([0.4]), jnp.arange(6.0)
+    values = eqx.filter_vmap(lambda base: base.log_density(t, w))(members)
+    np.testing.assert_allclose(values, [float(Repeated(one, TOGETHER).log_density(t, w)) for one in each], rtol=1e-5)
+    assert len(set(np.asarray(values).tolist())) == 3
     assert members.repeats == 3
     save_module(tmp_path / "base", members)
     assert eqx.tree_equal(load_module(tmp_path / "base"), members)

@@ -19,7 +19,7 @@ def fitted(shared):
     noise = np.sqrt(1 - shared) * rng.normal(size=(400, 4)) + np.sqrt(shared) * rng.normal(size=(400, 1))
     w = np.sin(2 * t[:, :1]) + np.exp(t[:, 1:] - 1) * noise
     rows = jnp.asarray(t, jnp.float32), jnp.asarray(w, jnp.float32)
-    return fit_tied_or_whole(jr.key(0), BASE.fit, *rows, make_splits(jr.key(1), 400, members=2), blocks=BLOCKS)
+    return fit_tied_or_whole(jr.key(0), BASE.fit, *rows, make_splits(jr.key(1), 400, members=2), cuts=[BLOCKS])
 
 
 def test_independent_measurements_have_one_density():
@@ -30,6 +30,21 @@ def test_independent_measurements_have_one_density():
 
 def test_measurements_that_share_noise_are_not_taken_for_independent():
     assert not isinstance(fitted(0.3), Repeated)
+
+
+def test_where_a_cut_is_too_fine_the_next_is_taken():
+    """Three pairs of numbers that are alike, but not independent within a pair: single numbers will not do."""
+    rng = np.random.default_rng(2)
+    t = rng.normal(size=(400, 2))
+    shared = rng.normal(size=(400, 3, 1))
+    pairs = np.sin(2 * t[:, None, :1]) + np.exp(t[:, None, 1:] - 1) * (
+        0.6 * shared + 0.8 * rng.normal(size=(400, 3, 2))
+    )
+    rows = jnp.asarray(t, jnp.float32), jnp.asarray(pairs.reshape(400, 6), jnp.float32)
+    cuts = [tuple((i,) for i in range(6)), ((0, 1), (2, 3), (4, 5))]
+    bases = fit_tied_or_whole(jr.key(0), BASE.fit, *rows, make_splits(jr.key(1), 400, members=2), cuts=cuts)
+    assert isinstance(bases, Repeated)
+    assert bases.blocks == cuts[1]
 
 
 def test_measurements_of_one_simulation_stay_on_one_side_of_a_split():

@@ -7,7 +7,9 @@ fit leaves most of the device idle, and while one process compiles or decides, o
 
 import multiprocessing
 import os
+import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -85,7 +87,7 @@ def _in_processes(
 def _one_pool(jobs: list[Job], sweep: Sweep, path: Path, *, workers: int, on_tick: Callable[[], None]) -> bool:
     """Run jobs in a pool of processes; return False if a worker died."""
     context = multiprocessing.get_context("spawn")  # a fork of a process that has jax may hang
-    numbers, stopped = context.Value("i", 0), context.Event()
+    numbers, stopped = context.Value("i", 0), context.Value("b", 0, lock=False)
     workers = min(workers, len(jobs))
     with ProcessPoolExecutor(workers, context, _begin, (numbers, workers, os.getpid(), stopped)) as pool:
         pending: set[Future[Any]] = {pool.submit(run_job, job, sweep, path, workers=workers) for job in jobs}
@@ -98,7 +100,7 @@ def _one_pool(jobs: list[Job], sweep: Sweep, path: Path, *, workers: int, on_tic
         except BrokenProcessPool:
             return False
         except BaseException:
-            stopped.set()  # Ctrl-C, say: a run of hours is not waited for
+            stopped.value = 1  # Ctrl-C, say: a run of hours is not waited for
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return True
@@ -112,6 +114,7 @@ def _begin(numbers: Any, workers: int, parent: int, stopped: Any) -> None:
             mine = numbers.value
             numbers.value += 1
         os.sched_setaffinity(0, part_of(cores, mine, workers))  # before jax starts its threads
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent says what is to be done
     threading.Thread(target=_end_with, args=(parent, stopped), daemon=True).start()
 
 
@@ -126,6 +129,6 @@ def part_of(cores: list[int], number: int, workers: int) -> set[int]:
 
 
 def _end_with(parent: int, stopped: Any) -> None:
-    while os.getppid() == parent and not stopped.wait(TICK):
-        pass
+    while os.getppid() == parent and not stopped.value:
+        time.sleep(TICK)
     os._exit(1)

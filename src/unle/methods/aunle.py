@@ -52,7 +52,7 @@ class AUNLE(eqx.Module):
         members: size of the ensemble.
         strategy: how the posterior is sampled.
         repetition: whether to look for repeated measurements in x; if it consists of k that are alike and independent
-            given theta, their common density is learned from k times the data.
+            given theta, one base is fitted to all of them, k times the data.
 
     Example:
         >>> import numpy as np, unle
@@ -115,14 +115,15 @@ class AUNLE(eqx.Module):
         rows = pairs.t, pairs.w, splits
         options = {"settings": self.training, "on_chunk": on_chunk, "stream": stream}
         sizes = pairs.t.shape[1], pairs.w.shape[1]
-        likely = self.base.untrained(*sizes, members=self.members) if cores() >= CORES_TO_GUESS else None
+        guess = cores() >= CORES_TO_GUESS and not pairs.cuts
+        likely = self.base.untrained(*sizes, members=self.members) if guess else None
         with ExitStack() as ahead:
             if likely is not None:
                 ahead.enter_context(sampler_ahead(self.prior, self.training, pairs, likely, self.strategy))
-            if pairs.blocks is None:
-                bases = self.base.fit(key_base, *rows, stream=stream)
+            if pairs.cuts:
+                bases = fit_tied_or_whole(key_base, self.base.fit, *rows, cuts=pairs.cuts)
             else:
-                bases = fit_tied_or_whole(key_base, self.base.fit, *rows, blocks=pairs.blocks)
+                bases = self.base.fit(key_base, *rows, stream=stream)
             if not alike(likely, bases):
                 ahead.enter_context(sampler_ahead(self.prior, self.training, pairs, bases, self.strategy))
             fit, kind = best_energies(

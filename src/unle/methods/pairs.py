@@ -42,7 +42,7 @@ class Pairs(NamedTuple):
         theta: raw parameters of all simulations, or of a sample of all.
         x: their raw data.
         valid: which of them are valid.
-        blocks: coordinates of w that belong to each of the repeated measurements that x consists of, if it does.
+        cuts: ways to cut w into measurements that look alike; see `unle.space.repeated_blocks`.
     """
 
     theta_space: ThetaSpace
@@ -54,7 +54,7 @@ class Pairs(NamedTuple):
     theta: Float[np.ndarray, "all dim"]
     x: Float[np.ndarray, "all dim_x"]
     valid: np.ndarray
-    blocks: Blocks | None = None
+    cuts: tuple[Blocks, ...] = ()
 
     def given_valid(
         self, key: PRNGKeyArray, likelihood: TractableLikelihood | DoublyIntractableLikelihood
@@ -103,15 +103,16 @@ def standardised_pairs(
         raise InputError("expected simulations in a store with `memory`; these are in memory already; try without.")
     simulations = as_simulations(simulations)
     theta, x = valid_pairs(simulations, prior, warn=warn)
-    blocks = repeated_blocks(theta, x) if repetition else None
-    theta_space, x_space = fit_theta_space(theta), fit_x_space(x, blocks)
+    cuts = repeated_blocks(theta, x) if repetition else ()
+    # What the first cut has alike, the others, which are coarser, have alike too.
+    theta_space, x_space = fit_theta_space(theta), fit_x_space(x, cuts[0] if cuts else None)
     if x_space.dim < x_space.dim_x:
-        blocks = None  # what is left of them is not alike
+        cuts = ()  # what is left of the blocks is not alike
     t = apply_space(theta_space, theta)
     w = apply_space(x_space, x)
     splits = make_splits(key, len(theta), members=members)
     everything = np.asarray(simulations.theta, float), np.asarray(simulations.x, float), np.asarray(simulations.valid)
-    return Pairs(theta_space, x_space, t, w, splits, None, *everything, blocks)
+    return Pairs(theta_space, x_space, t, w, splits, None, *everything, cuts)
 
 
 def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members: int, room: int, warn: bool) -> Pairs:

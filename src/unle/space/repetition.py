@@ -7,7 +7,8 @@ since blocks that are alike can be told from blocks that are not:
     E[(g(y_b) - mean_c g(y_c)) phi(theta)] = 0   for all functions g and phi and every block b.
 
 Here g and phi are monomials up to the second degree, of ranks turned into normal scores, which no outlier can upset.
-That blocks are also *independent* given theta is not asked here: see `unle.train.tied`.
+This is a first look, at some rows.  Whether blocks are alike in all rows, and *independent* given theta, is asked of
+the residuals of a fit: see `unle.train.tied`.
 """
 
 from collections.abc import Iterator
@@ -18,18 +19,21 @@ from scipy.special import ndtri
 from scipy.stats import norm, rankdata
 
 FEWEST_ROWS = 200  # with fewer, blocks that differ may pass
-ROWS = 2000  # that are looked at
-LEVEL = 1e-3  # probability that repeated measurements are not recognised
-MOST_PRODUCTS = 20  # coordinates of which all products are taken; of more, squares alone
+ROWS = 2000  # that are looked at,
+NUMBERS = 1_000_000  # or fewer, so that there are not more numbers in them
+MOST_COORDINATES = 2000  # of x; nothing is looked for in longer ones
+LEVEL = 1e-3  # probability that repeated measurements are not recognised, with not too few rows
+MOST_PRODUCTS = 8  # coordinates of which all products are taken; of more, squares alone
+MOST_CUTS = 3  # that are returned
 
 Blocks = tuple[tuple[int, ...], ...]
 
 
-def repeated_blocks(theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, "n dim_x"]) -> Blocks | None:
-    """Return the coordinates of each of the repeated measurements that x consists of, or None.
+def repeated_blocks(theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, "n dim_x"]) -> tuple[Blocks, ...]:
+    """Return ways to cut x into measurements that are alike, most measurements first; none if there is no such way.
 
-    Coordinates of one measurement may stand together, (a1, b1, a2, b2, ...), or apart, (a1, a2, ..., b1, b2, ...).  Of
-    several ways to cut x, the one into most measurements is returned.
+    Each way lists the coordinates of every measurement.  They may stand together, (a1, b1, a2, b2, ...), or apart,
+    (a1, a2, ..., b1, b2, ...).
 
     Args:
         theta: parameters.
@@ -41,17 +45,23 @@ def repeated_blocks(theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, "n d
         >>> rng = np.random.default_rng(0)
         >>> theta = rng.normal(size=(1000, 2))
         >>> repeated_blocks(theta, np.tile(theta, 2) + rng.normal(size=(1000, 4)))
-        ((0, 1), (2, 3))
-        >>> repeated_blocks(theta, theta + rng.normal(size=(1000, 2))) is None
-        True
+        (((0, 1), (2, 3)),)
+        >>> repeated_blocks(theta, theta + rng.normal(size=(1000, 2)))
+        ()
     """
     n, dim = x.shape
-    if n < FEWEST_ROWS or dim < 2:
-        return None
-    some = np.random.default_rng(0).permutation(n)[:ROWS]
+    if n < FEWEST_ROWS or not 2 <= dim <= MOST_COORDINATES:
+        return ()
+    some = np.random.default_rng(0).permutation(n)[: min(ROWS, NUMBERS // dim)]
     phi = _monomials(_normal_scores(np.asarray(theta, float)[some]), constant=True)
     values = np.asarray(x, float)[some]
-    return next((blocks for blocks in _cuts(dim) if _are_alike(phi, values[:, np.array(blocks)])), None)
+    found: list[Blocks] = []
+    for blocks in _cuts(dim):
+        if _are_alike(phi, values[:, np.array(blocks)]):
+            found.append(blocks)
+        if len(found) == MOST_CUTS:
+            break
+    return tuple(found)
 
 
 def _cuts(dim: int) -> Iterator[Blocks]:
@@ -59,7 +69,7 @@ def _cuts(dim: int) -> Iterator[Blocks]:
     for k in (k for k in range(dim, 1, -1) if dim % k == 0):
         together = np.arange(dim).reshape(k, -1)
         apart = np.arange(dim).reshape(-1, k).T
-        for cut in (together, apart) if 1 < k < dim else (together,):
+        for cut in (together, apart) if k < dim else (together,):
             yield tuple(tuple(int(i) for i in block) for block in cut)
 
 

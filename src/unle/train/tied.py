@@ -1,14 +1,12 @@
 r"""Bases for data that may be repeated measurements: one for all of them, if that is true.
 
-Blocks of x that are alike (`unle.space.repetition`) need not be independent given theta: those of a time series are
-not, nor are measurements that share noise, and their product would be too sure of theta.  Two things are asked of it:
-
-* the residuals v_b of different measurements are uncorrelated.  With c the mean of v_b v_c over pairs and coordinates,
-  the variance of a sum of k of them is 1 + (k - 1) c times what the product takes it for;
-* simulations that were held out are more likely than under a density of the whole, which is fitted too.
+Blocks of x that look alike (`unle.space.repetition`) need not be so in every respect, nor independent given theta:
+those of a time series are not, nor are measurements that share noise, and their product would be too sure of theta.
+What is asked of the residuals v_b of a base that was fitted to single measurements is in `unle.train.residuals`; and
+simulations that were held out have to be more likely under the product than under a base of the whole, fitted too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -20,11 +18,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.models import AbstractBase, Repeated
 from unle.space.repetition import Blocks
 from unle.space.transfer import on_device
+from unle.train.residuals import look_repeated
 from unle.train.splits import Splits
 
-MOST_ROWS = 200_000  # of single measurements
-INFLATION = 0.05  # of the variance of a sum that is put up with,
-DOUBT = 3.0  # or standard errors of the correlation: less cannot be told from nothing
+MOST_ROWS = 50_000  # of single measurements, unless there are more simulations
+LOOKED_AT = 5000  # simulations whose residuals are looked at
 
 Fit = Callable[[PRNGKeyArray, Float[Array, "n dim"], Float[Array, "n data"], Splits], AbstractBase]
 
@@ -36,34 +34,28 @@ def fit_tied_or_whole(
     w: Float[Array, "n data"],
     splits: Splits,
     *,
-    blocks: Blocks,
+    cuts: Sequence[Blocks],
 ) -> AbstractBase:
     """Fit bases of single measurements and of whole w, and return the better ones, stacked over members.
 
     Args:
-        key: randomness of both fits.
-        fit: returns the members' bases of given rows.
+        key: randomness of the fits.
+        fit: returns the members' bases of given rows; the width of w is that of what it is given.
         t: standardised parameters.
         w: standardised data, alike blocks standardised alike.
         splits: training and held-out rows of every member.
-        blocks: coordinates of every measurement.
+        cuts: ways to cut w into measurements; the first whose residuals look like those of repeated measurements
+            is compared with the whole.
     """
-    key_tied, key_whole = jr.split(key)
-    tied = Repeated(fit(key_tied, *single_measurements(t, w, splits, blocks)), blocks)
-    whole = fit(key_whole, t, w, splits)
-    gain, error = _mean_and_error(_scores(tied, t, w, splits) - _scores(whole, t, w, splits))
-    return tied if gain > error and _uncorrelated(tied, t, w, splits) else whole  # False for NaN
-
-
-def _uncorrelated(tied: Repeated, t, w, splits: Splits) -> bool:
-    """Return whether residuals of different measurements have nothing in common, as far as can be seen.
-
-    Of rows that were trained on, a network that fits noise makes the correlation negative, never positive.
-    """
-    trained, error = _mean_and_error(_correlations(tied, t, w, splits.train))
-    held_out, error_held_out = _mean_and_error(_correlations(tied, t, w, splits.held_out))
-    most = INFLATION / (tied.repeats - 1)
-    return bool(trained < max(most, DOUBT * error) and abs(held_out) < max(most, DOUBT * error_held_out))
+    key_whole, key_tied = jr.split(key)
+    for number, blocks in enumerate(cuts):
+        key_cut = jr.fold_in(key_tied, number)
+        tied = Repeated(fit(key_cut, *single_measurements(t, w, splits, blocks)), blocks)
+        if _is_repeated(tied, t, w, splits):
+            whole = fit(key_whole, t, w, splits)
+            gain = np.ravel(np.asarray(_scores(tied, t, w, splits) - _scores(whole, t, w, splits), float))
+            return tied if gain.mean() > gain.std() / np.sqrt(gain.size) else whole  # whole for NaN
+    return fit(key_whole, t, w, splits)
 
 
 def single_measurements(
@@ -71,12 +63,11 @@ def single_measurements(
 ) -> tuple[Float[Array, "m dim"], Float[Array, "m part"], Splits]:
     """Return measurements as rows of their own; those of one simulation stay on the same side of a split.
 
-    All of them, unless there are more than memory is meant for: then some of every simulation, at least one.
+    All of them, unless there are more than memory and time are meant for: then some of every simulation, at least one.
     """
     n, k = len(w), len(blocks)
     each = min(k, max(1, MOST_ROWS // n))
-    chosen = np.argsort(np.random.default_rng(n).random((n, k)), axis=1)[:, :each]
-    chosen = np.sort(chosen, axis=1)
+    chosen = np.sort(np.argsort(np.random.default_rng(n).random((n, k)), axis=1)[:, :each], axis=1)
     parts = np.asarray(w)[np.arange(n)[:, None, None], np.array(blocks)[chosen]]
 
     def rows(simulations):
@@ -87,24 +78,29 @@ def single_measurements(
     return on_device(repeated, t.dtype), on_device(parts.reshape(n * each, -1), w.dtype), Splits(*map(rows, splits))
 
 
-def _mean_and_error(values) -> tuple[float, float]:
-    values = np.ravel(np.asarray(values, float))
-    return float(np.mean(values)), float(np.std(values) / np.sqrt(len(values)))
+def _is_repeated(tied: Repeated, t, w, splits: Splits) -> bool:
+    """Look at residuals of rows that the first member was trained on, and of rows held out from the members.
+
+    Members share most of the rows that they are trained on, so one of them says what there is to say.
+    """
+    train = np.asarray(splits.train)[:1, :LOOKED_AT]
+    held_out = np.asarray(splits.held_out)[:, :LOOKED_AT]
+    first = jax.tree.map(lambda leaf: leaf[:1] if eqx.is_array(leaf) else leaf, tied)
+    table = np.array(tied.blocks)
+
+    def residuals(bases, rows):
+        v = np.asarray(_whitened(bases, t, w, jnp.asarray(rows)), float)[..., table]
+        return v.reshape(-1, *table.shape), np.asarray(t, float)[rows.ravel()]
+
+    return look_repeated(*residuals(first, train), trained=True) and look_repeated(*residuals(tied, held_out))
 
 
 @eqx.filter_jit
-def _correlations(tied: Repeated, t, w, rows) -> Float[Array, "member row"]:
-    """Return, for every row, the mean of v_b v_c over pairs of measurements b != c and over their coordinates."""
-    k = tied.repeats
-
-    def of_row(base, row):
-        v = base.whiten(t[row], w[row])[np.array(tied.blocks)]
-        return jnp.mean(jnp.square(jnp.sum(v, axis=0)) - jnp.sum(jnp.square(v), axis=0)) / (k * (k - 1))
-
+def _whitened(bases: AbstractBase, t, w, rows) -> Float[Array, "member row data"]:
     def of_member(base, rows):
-        return jax.vmap(lambda row: of_row(base, row))(rows)
+        return jax.lax.map(lambda row: base.whiten(t[row], w[row]), rows, batch_size=500)
 
-    return eqx.filter_vmap(of_member)(tied, jnp.asarray(rows))
+    return eqx.filter_vmap(of_member)(bases, rows)
 
 
 @eqx.filter_jit
