@@ -16,9 +16,9 @@ T = normals(N, 3, seed=1)
 
 
 def test_those_of_repeated_measurements_pass_in_all_but_few_data_sets():
-    """Three questions at a level of 1/1000 each: two or more of fifty fail with a probability of 0.01."""
+    """Three questions at a level of 1/10,000 each: one or more of fifty fail with a probability of 0.015."""
     passed = [look_repeated(normals(N, K, D, seed=seed), T) for seed in range(10, 60)]
-    assert sum(passed) >= 49
+    assert all(passed)
 
 
 @pytest.mark.parametrize("spread", [lambda t: np.exp(0.5 * t), lambda t: 0.5 + 0 * t])

@@ -15,9 +15,9 @@ What cannot be seen here: measurements that share nothing but the size of their 
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import norm
+from scipy.stats import chi2, norm
 
-LEVEL = 1e-3  # probability of taking repeated measurements for something else, by each of these questions
+LEVEL = 1e-4  # probability of taking repeated measurements for something else, by each question, if the base is right
 INFLATION = 0.05  # of the variance of a sum that is put up with
 MOST_PRODUCTS = 20  # coordinates of which all products are taken; of more, squares alone
 
@@ -43,10 +43,8 @@ def _are_alike(v: np.ndarray, phi: np.ndarray) -> bool:
     n, k, d = v.shape
     off = (v - v.mean(axis=1, keepdims=True)).reshape(n, k * d)
     squares = np.square(off.T @ phi) / np.maximum(np.square(off).T @ np.square(phi), 1e-12)
-    # Each square has mean 1; those of the k measurements add up to zero before squaring: variance 2 k^2 / (k - 1).
-    sums = k * d * phi.shape[1]
-    z = (squares.sum() - sums) / np.sqrt(2 * k * sums / (k - 1))
-    return bool(z < norm.isf(LEVEL))
+    # Before squaring those of the k measurements add up to zero: their sum is k / (k - 1) times chi-squared with k - 1.
+    return bool(chi2.sf(squares.sum() * (k - 1) / k, (k - 1) * d * phi.shape[1]) > LEVEL)
 
 
 def _are_independent(v: np.ndarray, phi: np.ndarray, *, trained: bool) -> bool:
@@ -69,8 +67,7 @@ def _no_pair_is_correlated(v: np.ndarray) -> bool:
     squares = [
         np.square(u.T @ u)[pairs] / np.maximum(np.square(u).T @ np.square(u), 1e-12)[pairs] for u in v.T.swapaxes(1, 2)
     ]
-    z = (np.sum(squares) - d * len(pairs[0])) / np.sqrt(2 * d * len(pairs[0]))
-    return bool(z < norm.isf(LEVEL))
+    return bool(chi2.sf(np.sum(squares), d * len(pairs[0])) > LEVEL)
 
 
 def _orthonormal(t: np.ndarray) -> np.ndarray:
