@@ -55,3 +55,11 @@ def test_a_run_keeps_its_rounds_and_goes_on_where_it_stopped(tmp_path):
     assert result.exit_code == 0, result.output
     assert "round 1 of 2" not in result.output  # taken from the directory
     np.testing.assert_array_equal(np.asarray(Draws.load(out / "draws.nc")), first)
+
+
+def test_options_of_another_method_are_refused(tmp_path):
+    for option, method in (("--no-repetition", "sunle"), ("--every-round", "aunle")):
+        command = ["run", "two_moons", "--observation", "1", "--method", method, option, "--out", str(tmp_path / "run")]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code != 0
+        assert f"expected {option.replace('no-', '')} with --method" in result.output

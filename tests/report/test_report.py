@@ -157,7 +157,7 @@ def test_the_command_takes_every_option_of_a_run():
     model = Model("m.py", prior, len, checksum="ab")
     request = Request(model, budget=9, x_o=np.zeros((1, 2)), timeout=1.0, rounds=[5, 4], posterior="divi", members=2)
     request = replace(request, method="sunle", iterations=3, flow="maf", sliced=True, imported="cd", seed=7, draws=11)
-    request = replace(request, every_round=True, memory="2GB")
+    request = replace(request, every_round=True, repetition=True, memory="2GB")
     assert all(getattr(request, field.name) is not None for field in fields(request) if field.name != "simulations")
     settings = request.settings()
     assert all(value is not None for value in settings.values())
@@ -175,12 +175,20 @@ def test_the_command_takes_every_option_of_a_run():
         "rounds",
         "sliced",
         "every_round",
+        "repetition",
     )
     for name, value in settings.items():
         if name not in others:
             assert f"--{name} {value}" in said, name
-    for part in ("--rounds 5,4", "--sliced", "--every-round", "--simulations runs/x", "--observation x_o.json"):
-        assert part in said
+    parts = (
+        "--rounds 5,4",
+        "--sliced",
+        "--every-round",
+        "--repetition",
+        "--simulations runs/x",
+        "--observation x_o.json",
+    )
+    assert [part for part in parts if part not in said] == []
     assert "--no-every-round" in command({**settings, "every_round": False}, "runs/x")
     assert "every-round" not in command({"model": "m.py"}, "runs/x")
 

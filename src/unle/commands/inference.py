@@ -56,6 +56,7 @@ class Request:
         sliced: whether smnle matches slices of scores.
         memory: what simulations may take while a model is fitted, such as 2GB; None for half of the machine's.
         every_round: whether sunle trains energies in every round; None for where they help to propose.
+        repetition: whether aunle looks for repeated measurements in x; None for its default.
     """
 
     model: Model
@@ -75,6 +76,7 @@ class Request:
     sliced: bool | None = None
     memory: str | None = None
     every_round: bool | None = None
+    repetition: bool | None = None
 
     @property
     def round_count(self) -> int:
@@ -89,6 +91,7 @@ class Request:
             "sliced": self.sliced,
             "memory": self.memory,
             "every_round": self.every_round,
+            "repetition": self.repetition,
         }
         return {
             **{name: value for name, value in own.items() if value is not None},
@@ -126,6 +129,8 @@ class Request:
             return SUNLE(self.model.prior, self.model.simulator, normalising=normalising, **parts)
         if self.iterations is not None:
             parts["training"] = TiltedTraining(iterations=self.iterations)
+        if self.repetition is not None:
+            parts["repetition"] = self.repetition
         return AUNLE(self.model.prior, **parts)
 
 

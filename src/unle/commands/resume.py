@@ -101,6 +101,7 @@ def _request(model: Any, settings: dict[str, Any]) -> Any:
             sliced=settings.get("sliced"),
             memory=settings.get("memory"),
             every_round=settings.get("every_round"),
+            repetition=settings.get("repetition"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the settings of this run are damaged, or of another version of unle ({error}).") from None

@@ -42,6 +42,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    repetition: Annotated[
+        bool | None,
+        typer.Option(
+            "--repetition/--no-repetition",
+            help="Look for repeated measurements in x: aunle.  [default: yes]",
+            show_default=False,
+        ),
+    ] = None,
     flow: Annotated[str | None, typer.Option(help="Flow of nle and snle: maf or spline.  [default: maf]")] = None,
     sliced: Annotated[bool | None, typer.Option("--sliced", help="Match slices of scores: smnle.")] = None,
     observation: Annotated[
@@ -102,6 +110,8 @@ def run(
         split, posterior = _defaults(method, rounds, posterior)
         if every_round is not None and method != "sunle":
             raise InputError(f"expected --every-round with --method sunle only; {method} has no energies in rounds.")
+        if repetition is not None and method != "aunle":
+            raise InputError(f"expected --repetition with --method aunle only; {method} looks for none.")
         budget = (budget or (sum(split) if isinstance(split, list) else BUDGET)) if given is None else len(given)
         imported = None if given is None else given.digest()
         request = inference.Request(
@@ -122,6 +132,7 @@ def run(
             sliced,
             memory,
             every_round,
+            repetition,
         )
         kept = inference.open_run(directory, request)
         stages = Stages()

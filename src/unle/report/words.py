@@ -58,8 +58,10 @@ def command(settings: Mapping[str, Any], directory: str) -> str:
         if value is not None and not (brought and name == "budget"):  # as many as were brought
             words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
     words += ["--sliced"] if settings.get("sliced") else []
-    if settings.get("every_round") is not None:
-        words.append("--every-round" if settings["every_round"] else "--no-every-round")
+    for name in ("every_round", "repetition"):
+        if settings.get(name) is not None:
+            option = name.replace("_", "-")
+            words.append(f"--{option}" if settings[name] else f"--no-{option}")
     if brought:
         words += ["--simulations", directory]
     if settings.get("x_o") is not None:
