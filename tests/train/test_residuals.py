@@ -54,5 +54,7 @@ def test_a_correlation_that_changes_its_sign_with_theta_is_seen():
 def test_a_network_that_follows_noise_is_forgiven_on_its_own_rows_only():
     v = normals(N, K, D)
     followed = v - 0.5 * v.mean(axis=1, keepdims=True)
+    one_pair = np.where(np.arange(K)[:, None] == 1, 0.4 * v[:, :1] + np.sqrt(0.84) * v, v)
+    assert not look_repeated(one_pair, T, trained=True)
     assert look_repeated(followed, T, trained=True)
     assert not look_repeated(followed, T)

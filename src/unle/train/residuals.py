@@ -36,7 +36,7 @@ def look_repeated(
     phi = _orthonormal(t)
     if not np.isfinite(v).all() or not _are_alike(v, phi) or not _are_independent(v, phi, trained=trained):
         return False
-    return trained or _no_pair_is_correlated(v)
+    return _no_pair_is_correlated(v, trained=trained)
 
 
 def _are_alike(v: np.ndarray, phi: np.ndarray) -> bool:
@@ -61,13 +61,15 @@ def _are_independent(v: np.ndarray, phi: np.ndarray, *, trained: bool) -> bool:
     return bool((np.abs(means) < most).all())
 
 
-def _no_pair_is_correlated(v: np.ndarray) -> bool:
+def _no_pair_is_correlated(v: np.ndarray, *, trained: bool) -> bool:
     _, k, d = v.shape
     pairs = np.triu_indices(k, 1)
-    squares = [
-        np.square(u.T @ u)[pairs] / np.maximum(np.square(u).T @ np.square(u), 1e-12)[pairs] for u in v.T.swapaxes(1, 2)
+    by_coordinate = v.T.swapaxes(1, 2)
+    scores = [
+        (u.T @ u)[pairs] / np.sqrt(np.maximum(np.square(u).T @ np.square(u), 1e-12)[pairs]) for u in by_coordinate
     ]
-    return bool(chi2.sf(np.sum(squares), d * len(pairs[0])) > LEVEL)
+    scores = np.maximum(scores, 0.0) if trained else np.array(scores)
+    return bool(chi2.sf(np.square(scores).sum(), d * len(pairs[0])) > LEVEL)
 
 
 def _orthonormal(t: np.ndarray) -> np.ndarray:
