@@ -1,7 +1,7 @@
 r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations, for every observation.
 
 1. Standardise theta and x, with marginal transforms chosen from the data.
-2. Fit an ensemble of bases q0(x | theta); if x turns out to be repeated measurements, one density for all of them.
+2. Fit an ensemble of bases q0(x | theta); if x turns out to be repeated measurements, one base for all of them.
 3. Train the members' energies by maximum likelihood of the tilted joint model p(theta) q0(x | theta) exp(-E) / Z.
 4. Keep the energies if they raise the held-out likelihood above the bases'; estimate the members' constants.
 

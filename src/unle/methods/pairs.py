@@ -104,7 +104,7 @@ def standardised_pairs(
     simulations = as_simulations(simulations)
     theta, x = valid_pairs(simulations, prior, warn=warn)
     cuts = repeated_blocks(theta, x) if repetition else ()
-    # What the first cut has alike, the others, which are coarser, have alike too.
+    # Standardised by the finest cut: what looks alike there may be standardised alike for coarser ones too.
     theta_space, x_space = fit_theta_space(theta), fit_x_space(x, cuts[0] if cuts else None)
     if x_space.dim < x_space.dim_x:
         cuts = ()  # what is left of the blocks is not alike
