@@ -23,7 +23,7 @@ from abc import abstractmethod
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import betaln, log_ndtr, ndtr, ndtri
+from jax.scipy.special import betaln, erfc, log_ndtr, ndtri
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
 from numpyro import distributions as dist
@@ -75,18 +75,15 @@ class IntervalChart(AbstractChart):
 
     def constrain(self, u):
         """Return low + (high - low) Phi(u), measured from the nearer wall and never outside the walls."""
-        width = self.high - self.low
-        theta = jnp.where(u < 0, self.low + width * ndtr(u), self.high - width * ndtr(-u))
-        return jnp.clip(theta, self.low, self.high)
+        distance = (self.high - self.low) * ndtr_below(jnp.where(u < 0, u, -u))
+        return jnp.clip(jnp.where(u < 0, self.low + distance, self.high - distance), self.low, self.high)
 
     def unconstrain(self, theta):
         """Return Phi^-1((theta - low) / (high - low))."""
-        width = self.high - self.low
+        below, above = theta - self.low, self.high - theta
         hair = jnp.finfo(theta.dtype).eps / 2
-        below = jnp.clip((theta - self.low) / width, hair, 0.5)
-        above = jnp.clip((self.high - theta) / width, hair, 0.5)
-        nearer_low = theta - self.low < self.high - theta
-        return jnp.where(nearer_low, ndtri(below), -ndtri(above))
+        u = ndtri(jnp.clip(jnp.minimum(below, above) / (self.high - self.low), hair, 0.5))
+        return jnp.where(below < above, u, -u)
 
     def log_density(self, theta):
         """Return log p(theta)."""
@@ -289,6 +286,11 @@ def chart_of(distribution: dist.Distribution, shape: tuple[int, ...]) -> Abstrac
         return LineChart(distribution=distribution, low=low, high=high)
     _check_same_dimension(distribution, shape)
     return BijectorChart(distribution=distribution, low=low, high=high)
+
+
+def ndtr_below(u: Array) -> Array:
+    """Return Phi(u) of u <= 0: one of the three series of `jax.scipy.special.ndtr`, a third of the time to compile."""
+    return 0.5 * erfc(-u * np.sqrt(0.5))
 
 
 def unwrap(distribution: dist.Distribution) -> dist.Distribution:
