@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 from scipy.optimize import minimize
 
 from unle.compiling import jit_quickly
@@ -27,7 +27,7 @@ from unle.posterior.doubly_intractable import AbstractDoublyIntractableStrategy,
 from unle.posterior.draws import Draws
 from unle.posterior.strategies import AbstractStrategy, Sampled, TemperedSmc
 from unle.samplers import Family
-from unle.space import Prior
+from unle.space import Prior, unconstrained_draws
 from unle.space.transfer import on_device
 from unle.store.modules import load_module, save_module
 
@@ -93,8 +93,8 @@ class Posterior(eqx.Module):
         rows = [self._checked(x_o) for x_o in observations]
         if len({len(row) for row in rows}) > 1:
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
-        keys = _keys(seed, len(rows))
-        result = _sample(self.prior, self.likelihood, strategy, keys, on_device(np.stack(rows)), n)
+        starts, keys = _starts(self.prior, strategy, jr.key(seed), len(rows), n)
+        result = _sample(self.prior, self.likelihood, strategy, keys, starts, on_device(np.stack(rows)), n)
         draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, _unstack(result), strict=True)]
         if not all(_is_sampled(one) for one in draws):
             raise InputError(
@@ -226,54 +226,61 @@ def _target(prior: Prior, likelihood: AbstractLikelihood, prepared) -> DoublyInt
     )
 
 
+def _starts(
+    prior: Prior, strategy: Strategy, key: PRNGKeyArray, observations: int, n: int
+) -> tuple[Float[Array, "observation start dim"], Key[Array, " observation"]]:
+    """Return where the sampler begins for each observation, in unconstrained coordinates, and a key for each."""
+    given = strategy.starts if isinstance(strategy, AbstractDoublyIntractableStrategy) else None
+    needed = strategy.prior_draws_needed(n) if given is None else 1
+    starts, keys = unconstrained_draws(prior, key, observations, needed)
+    if given is not None:
+        starts = jnp.repeat(_unconstrained(prior, given)[None], observations, axis=0)
+    return starts, keys
+
+
 @jit_quickly
 def _sample(
     prior: Prior,
     likelihood: AbstractLikelihood,
     strategy: Strategy,
     keys: Key[Array, " observation"],
+    starts: Float[Array, "observation start dim"],
     rows: Float[Array, "observation rows dim_x"],
     n: int,
 ) -> Sampled:
-    def prior_draws(key):
-        keys = jr.split(key, strategy.prior_draws_needed(n))
-        return jax.vmap(lambda k: prior.unconstrain(prior.draw(k)))(keys)
-
-    def one(key, rows):
-        key_prior, key_run = jr.split(key)
+    def one(key, starts, rows):
         prepared = jax.vmap(likelihood.prepare)(rows)
         if isinstance(strategy, AbstractDoublyIntractableStrategy):
-            given = strategy.starts
-            positions = prior_draws(key_prior) if given is None else jax.vmap(prior.unconstrain)(given)
-            sampled = strategy(key_run, positions, _target(prior, likelihood, prepared), n)
+            sampled = strategy(key, starts, _target(prior, likelihood, prepared), n)
         else:
             tractable = likelihood
             assert isinstance(tractable, TractableLikelihood)  # `_check_kinds` has seen to it
             sampled = strategy(
-                key_run,
-                prior_draws(key_prior),
+                key,
+                starts,
                 prior.log_density_unconstrained,
                 lambda u: _log_likelihood(tractable, prior.constrain(u), prepared),
                 n,
             )
         return sampled._replace(draws=jax.vmap(jax.vmap(prior.constrain))(sampled.draws))
 
+    each = keys, starts, rows
+    if rows.shape[0] == 1:  # quicker to compile without a loop
+        return jax.tree.map(lambda leaf: leaf[None], one(*(leaf[0] for leaf in each)))
     # A CPU gains nothing from running observations side by side, and would wait for the slowest.
     side_by_side = 1 if jax.default_backend() == "cpu" else SIDE_BY_SIDE
-    return jax.lax.map(lambda pair: one(*pair), (keys, rows), batch_size=min(side_by_side, rows.shape[0]))
+    return jax.lax.map(lambda leaves: one(*leaves), each, batch_size=min(side_by_side, rows.shape[0]))
 
 
 def compile_sampler(posterior: Posterior) -> None:
     """Compile what `sample` runs for one observation of one row and the default number of draws."""
     x_space = getattr(posterior.likelihood, "x_space", None)
-    if x_space is None or posterior.strategy is None:
+    prior, strategy = posterior.prior, posterior.strategy
+    if x_space is None or strategy is None:
         return
-    keys, rows = _keys(0, 1), on_device(np.zeros((1, 1, x_space.dim_x)))
-    _sample.lower(posterior.prior, posterior.likelihood, posterior.strategy, keys, rows, DRAWS).compile()
-
-
-def _keys(seed: int, n: int) -> Key[Array, " n"]:
-    return jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(jnp.arange(n))
+    starts, keys = _starts(prior, strategy, jr.key(0), 1, DRAWS)
+    rows = on_device(np.zeros((1, 1, x_space.dim_x)))
+    _sample.lower(prior, posterior.likelihood, strategy, keys, starts, rows, DRAWS).compile()
 
 
 @eqx.filter_jit

@@ -38,6 +38,10 @@ LOG_SQUARABLE = 40.0  # and up to here so is its square, which the log-density o
 # How far rounding in an inverse transform may carry a value out of the base's support, relative to its width.
 ROUNDING = 1e-5
 
+# Coefficients of P in `ndtr_below`, highest power first.
+ERFC = (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807)
+ERFC += (-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223)
+
 
 class AbstractChart(eqx.Module):
     """Coordinates u for the support of one block, which ends at `low` and `high`, or at +-inf."""
@@ -289,8 +293,16 @@ def chart_of(distribution: dist.Distribution, shape: tuple[int, ...]) -> Abstrac
 
 
 def ndtr_below(u: Array) -> Array:
-    """Return Phi(u) of u <= 0: one of the three series of `jax.scipy.special.ndtr`, a third of the time to compile."""
-    return 0.5 * erfc(-u * np.sqrt(0.5))
+    r"""Return Phi(u) of u <= 0, with a relative error of rounding size, in a fifth of the operations of `ndtr`.
+
+    With z = -u / sqrt(2) and s = 1 / (1 + z / 2), the Chebyshev fit erfc(z) = s exp(-z^2 + P(s)) of Press et al. is
+    wrong by a factor of at most 1 +- 1.2e-7.  Compilers copy it to wherever theta is used.
+    """
+    z = -u * np.sqrt(0.5)
+    if u.dtype == jnp.float64:
+        return 0.5 * erfc(z)
+    s = 1 / (1 + 0.5 * z)
+    return 0.5 * s * jnp.exp(-z * z + jnp.polyval(jnp.asarray(ERFC, u.dtype), s, unroll=len(ERFC)))
 
 
 def unwrap(distribution: dist.Distribution) -> dist.Distribution:

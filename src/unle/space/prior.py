@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, Key, PRNGKeyArray
 from numpyro import distributions as dist
 
+from unle.compiling import jit_quickly
 from unle.errors import InputError
 from unle.space import families
 from unle.space.blocks import as_block, check_density, size_of
@@ -184,6 +185,22 @@ class Prior(eqx.Module):
 @eqx.filter_jit
 def _draw_rows(prior: Prior, key: PRNGKeyArray, rows: Int[Array, " n"]) -> Float[Array, "n dim"]:
     return jax.vmap(lambda row: prior.draw(jr.fold_in(key, row)))(rows)
+
+
+@jit_quickly
+def unconstrained_draws(
+    prior: Prior, key: PRNGKeyArray, sets: int, n: int
+) -> tuple[Float[Array, "sets n dim"], Key[Array, " sets"]]:
+    """Draw several sets of n prior draws, in unconstrained coordinates.
+
+    Set i depends on (key, i) and n only, and comes with a key of its own for whatever begins there.
+    """
+
+    def one(i):
+        key_draws, key_next = jr.split(jr.fold_in(key, i))
+        return jax.vmap(lambda key: prior.unconstrain(prior.draw(key)))(jr.split(key_draws, n)), key_next
+
+    return jax.vmap(one)(jnp.arange(sets))
 
 
 @eqx.filter_jit

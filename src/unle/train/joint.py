@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import AbstractBase, TiltedModel
-from unle.space import Prior, ThetaSpace
-from unle.space.transfer import on_device, on_host
+from unle.space import Prior, ThetaSpace, unconstrained_draws
+from unle.space.transfer import on_device
 
-SCALE_DRAWS = 4096
+SCALE_DRAWS = 2000  # as many as posteriors begin with by default: one program makes both
 
 
 class JointSpace(eqx.Module):
@@ -33,8 +33,8 @@ class JointSpace(eqx.Module):
     @classmethod
     def of(cls, prior: Prior, theta_space: ThetaSpace) -> "JointSpace":
         """Measure the spread of u under the prior."""
-        with on_host():
-            u = np.asarray(_unconstrained_draws(prior))
+        key = jr.key(0)  # fixed: the coordinates are no source of randomness
+        u = np.asarray(unconstrained_draws(prior, key, 1, SCALE_DRAWS)[0][0])
         return cls(prior, theta_space, on_device(u.mean(axis=0), u.dtype), on_device(u.std(axis=0), u.dtype))
 
     def draws(self, key: PRNGKeyArray, base: AbstractBase, n: int) -> Float[Array, "n position"]:
@@ -67,9 +67,3 @@ class JointSpace(eqx.Module):
         dim = self.centre.shape[0]
         theta = self.prior.constrain(self.centre + self.scale * position[:dim])
         return self.theta_space.forward(theta), position[dim:]
-
-
-@eqx.filter_jit
-def _unconstrained_draws(prior: Prior) -> Float[Array, "n dim"]:
-    keys = jr.split(jr.key(0), SCALE_DRAWS)  # a fixed key: the coordinates are no source of randomness
-    return jax.vmap(lambda key: prior.unconstrain(prior.draw(key)))(keys)

@@ -34,9 +34,9 @@ from unle.samplers import (
     bridge,
     ess,
     log_mean_exp,
-    normalise,
     refresh,
     run_chains,
+    systematic_indices,
 )
 from unle.train.joint import JointSpace
 
@@ -114,32 +114,32 @@ class AbstractParticles(eqx.Module):
 
 
 class PoolState(NamedTuple):
-    """A pool of draws of the base, and the energies by which its members are chosen.
+    """A pool of particles of the model as it was when the pool was made.
 
     Attributes:
         key: randomness of the next pool.
-        seen: (t, r) of every draw.
-        energies: E of every draw when the pool was made; zero before.
-        cumulative: running sum of the weights exp(-E) at that time, ending at 1.
+        t: parameters of data, as many as there are or as a pool needs.
+        seen: (t, r) of every particle.
+        energies: E of every particle at that time; zero before.
     """
 
     key: PRNGKeyArray
+    t: Float[Array, "m dim"]
     seen: Seen
     energies: Float[Array, " pool"]
-    cumulative: Float[Array, " pool"]
 
 
 class BaseParticles(AbstractParticles):
     """Importance sampling from the base, with other particles at every iteration.
 
-    Particles are taken from a pool with probability proportional to exp(-E) as it was when the pool was made, and
-    weighed by what the energy has changed since: nearly even weights, and no chain that could fail to mix.  Every chunk
-    has a pool of its own: between the draws of one that lasts, an energy learns to hide.
+    A pool of draws is resampled in proportion to exp(-E) as it is when the pool is made; particles are taken from it,
+    and weighed by what the energy has changed since: nearly even weights, and no chain that could fail to mix.  Every
+    chunk has a pool of its own: between the draws of one that lasts, an energy learns to hide.
 
     Args:
         n: particles per iteration.
-        pool: draws of prior and base made for each chunk, from which they are taken.
-        validation: draws by which Z_pi is estimated.
+        pool: draws of prior and base made for each chunk, from which they are taken; or some more.
+        validation: draws by which Z_pi is estimated; or some more.
     """
 
     n: int = eqx.field(static=True, default=512)
@@ -148,36 +148,37 @@ class BaseParticles(AbstractParticles):
 
     def init(self, key, joint, base, t):
         """Return an empty pool, of the right shape; `renew` fills it."""
-        rows = jnp.arange(self.pool) % t.shape[0]
-        dim = jax.eval_shape(lambda: base.draws_whitened(key, 1)).shape[1]
-        seen = t[rows], jnp.zeros((self.pool, dim))
-        return PoolState(key, seen, jnp.zeros(self.pool), jnp.arange(1, self.pool + 1) / self.pool)
+        t = t[: self.pool]
+        shapes = jax.eval_shape(lambda: self._draws(key, joint, base, t, self.pool))
+        seen = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return PoolState(key, t, seen, jnp.zeros(seen[0].shape[0]))
 
     def renew(self, joint, state, model):
-        """Draw another pool, and evaluate the energy on all of it."""
-        key_pool, key = jr.split(state.key)
-        seen = self._draws(key_pool, joint, model.base, state.seen[0], self.pool)
+        """Draw another pool, evaluate the energy on all of it, and resample."""
+        key, key_pool, key_resample = jr.split(state.key, 3)
+        seen = self._draws(key_pool, joint, model.base, state.t, self.pool)
         energies = jax.vmap(model.energy)(*seen)
-        cumulative = jnp.cumsum(jnp.exp(normalise(-energies)))
-        return PoolState(key, seen, energies, cumulative / cumulative[-1])
+        chosen = systematic_indices(key_resample, -energies)
+        return PoolState(key, state.t, *jax.tree.map(lambda leaf: leaf[chosen], (seen, energies)))
 
     def advance(self, key, joint, state, old, new, batch):
         """Take n of the pool, to be weighed by exp(E when it was made - E)."""
-        comb = (jnp.arange(self.n) + jr.uniform(key)) / self.n
-        rows = jnp.minimum(jnp.searchsorted(state.cumulative, comb), self.pool - 1)
+        size = state.energies.shape[0]
+        comb = (jnp.arange(self.n) + jr.uniform(key)) / self.n  # neighbours in the pool may be copies
+        rows = jnp.minimum((size * comb).astype(int), size - 1)
         seen = jax.tree.map(lambda leaf: leaf[rows], state.seen)
         return state, Cloud(seen, state.energies[rows], of_base=True, acceptance=jnp.ones(()), step_size=jnp.zeros(()))
 
     def log_z(self, key, joint, state, model, t):
         """Average exp(-E) over draws of its own."""
-        seen = self._draws(key, joint, model.base, state.seen[0], self.validation)
+        seen = self._draws(key, joint, model.base, state.t, self.validation)
         log_weights = -jax.vmap(model.energy)(*seen)
         return log_mean_exp(log_weights), ess(log_weights)
 
     def _draws(
         self, key: PRNGKeyArray, joint: JointSpace, base: AbstractBase, t: Float[Array, "m dim"], n: int
     ) -> Seen:
-        """Draw n pairs (t, r) of prior and base; the parameters t of the data are for others."""
+        """Draw n pairs (t, r) of prior and base, or some more; the parameters t of the data are for others."""
         positions = joint.draws(key, base, n)
         return jax.vmap(lambda position: joint.seen(base, position))(positions)
 
@@ -195,10 +196,14 @@ class DataParticles(BaseParticles):
     """
 
     def _draws(self, key, joint, base, t, n):
-        """Draw data at the parameters t, each about as often, beginning anywhere."""
+        """Draw data at the parameters t, beginning anywhere, as often at each: what depends on t alone is done once."""
         key_rows, key_draw = jr.split(key)
-        rows = (jr.randint(key_rows, (), 0, t.shape[0]) + jnp.arange(n)) % t.shape[0]
-        return t[rows], jax.vmap(base.features_whitened)(t[rows], base.draws_whitened(key_draw, n))
+        m = min(t.shape[0], n)
+        copies = -(-n // m)
+        t = t[(jr.randint(key_rows, (), 0, t.shape[0]) + jnp.arange(m)) % t.shape[0]]
+        v = base.draws_whitened(key_draw, m * copies).reshape(m, copies, -1)
+        r = jax.vmap(lambda t, copies: jax.vmap(lambda v: base.features_whitened(t, v))(copies))(t, v)
+        return jnp.repeat(t, copies, axis=0), r.reshape(m * copies, -1)
 
 
 class ChainState(NamedTuple):
