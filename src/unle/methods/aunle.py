@@ -9,22 +9,23 @@ Reference: Glaser et al., "Maximum likelihood learning of unnormalized models fo
 """
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import equinox as eqx
 import jax.random as jr
 import numpy as np
 
-from unle.compiling import cores
+from unle.compiling import cores, meanwhile
 from unle.errors import InputError
 from unle.methods.ahead import alike, sampler_ahead
 from unle.methods.candidates import best_energies
 from unle.methods.pairs import standardised_pairs
 from unle.methods.selection import gated
-from unle.models import Ensemble, Repeated
+from unle.models import AbstractBase, Ensemble, Repeated
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
 from unle.space import Prior
+from unle.space.transfer import split
 from unle.train import (
     AbstractBaseTraining,
     GaussianTraining,
@@ -32,6 +33,7 @@ from unle.train import (
     PairedChains,
     PairedSmc,
     TiltedTraining,
+    compile_tilted,
     fit_tied_or_whole,
     fit_tilted,
 )
@@ -96,7 +98,7 @@ class AUNLE(eqx.Module):
         Returns:
             The posterior, for any observation.
         """
-        key_split, key_base, key_energy, key_z = jr.split(jr.key(seed), 4)
+        key_split, key_base, key_energy, key_z = split(jr.key(seed), 4)
         work = self.base.work_per_row(self.prior.dim)
         how = {"memory": memory, "work": work, "warn": True, "repetition": self.repetition}
         pairs = standardised_pairs(key_split, simulations, self.prior, members=self.members, **how)
@@ -106,28 +108,38 @@ class AUNLE(eqx.Module):
                 "expected particles that do not belong to single simulations, of which only some are in "
                 "memory at a time; try training=TiltedTraining(DataParticles())."
             )
-        joint = JointSpace.of(self.prior, pairs.theta_space)
-
-        def on_chunk(record):
-            if on_metrics is not None:
-                on_metrics(stage="training", **record)
-
         rows = pairs.t, pairs.w, splits
-        options = {"settings": self.training, "on_chunk": on_chunk, "stream": stream}
+        settings = {"settings": self.training, "stream": stream}
         sizes = pairs.t.shape[1], pairs.w.shape[1]
-        guess = cores() >= CORES_TO_GUESS and not pairs.cuts
-        likely = self.base.untrained(*sizes, members=self.members) if guess else None
+        likely = None if pairs.cuts else self.base.untrained(*sizes, members=self.members)
+
+        def compile_training() -> None:
+            compile_tilted(JointSpace.of(self.prior, pairs.theta_space), likely, *rows, **settings)
+
+        def sampler_of(bases: AbstractBase) -> AbstractContextManager[None]:
+            return sampler_ahead(self.prior, self.training, pairs, bases, self.strategy)
+
         with ExitStack() as ahead:
-            if likely is not None:
-                ahead.enter_context(sampler_ahead(self.prior, self.training, pairs, likely, self.strategy))
+            guess = likely if cores() >= CORES_TO_GUESS else None
+            if guess is not None:
+                ahead.enter_context(sampler_of(guess))
             if pairs.cuts:
                 bases = fit_tied_or_whole(key_base, self.base.fit, *rows, cuts=pairs.cuts)
             else:
-                bases = self.base.fit(key_base, *rows, stream=stream)
-            if not alike(likely, bases):
-                ahead.enter_context(sampler_ahead(self.prior, self.training, pairs, bases, self.strategy))
+                with nullcontext() if likely is None else meanwhile(compile_training):
+                    bases = self.base.fit(key_base, *rows, stream=stream)
+            samplers = [] if alike(guess, bases) else [sampler_of(bases)]
+
+            def on_chunk(record):
+                if samplers:  # compiled once training is under way: its own program is waited for, and comes first
+                    ahead.enter_context(samplers.pop())
+                if on_metrics is not None:
+                    on_metrics(stage="training", **record)
+
+            joint = JointSpace.of(self.prior, pairs.theta_space)
             fit, kind = best_energies(
-                key_energy, lambda key, **how: fit_tilted(key, joint, bases, *rows, **how, **options)
+                key_energy,
+                lambda key, **how: fit_tilted(key, joint, bases, *rows, on_chunk=on_chunk, **how, **settings),
             )
         choice = gated(key_z, joint, bases, fit, *rows, self.training.particles)
         if on_metrics is not None and stream is not None:

@@ -11,10 +11,10 @@ The second is tried where the first has most of what the third gains.  Elsewhere
 from collections.abc import Callable
 from functools import reduce
 
-import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
 from unle.methods.selection import clearly_better, simplest_as_good
+from unle.space.transfer import split
 from unle.train import TiltedFit, WarmStart, places
 
 MOSTLY = 0.75  # of the gain of full energies: with that the shape of the residual hardly depends on theta
@@ -31,7 +31,7 @@ def best_energies(
         train: trains energies of one kind, as `unle.train.fit_tilted` does with sees_theta, start and share.
         start: what full energies begin with, if not with nothing.
     """
-    key_free, key_full, key_continued = jr.split(key, 3)
+    key_free, key_full, key_continued = split(key, 3)
     kinds = {"theta-free": train(key_free, sees_theta=False)}
     free, full = kinds["theta-free"], train(key_full, sees_theta=True, start=start)
     if free.validation is not None and clearly_better(free.validation) and free.gain >= MOSTLY * full.gain:

@@ -8,6 +8,7 @@ import abc
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
@@ -75,5 +76,20 @@ class Flex(AbstractCorrection):
         out = self.net(t)
         # Smooth saturation: a hard clip would stop the gradient of a scale that ran away.
         log_diagonal = MAX_LOG_SCALE * jnp.tanh(out[k : 2 * k] / MAX_LOG_SCALE)
-        below = jnp.zeros((k, k), out.dtype).at[jnp.tril_indices(k, -1)].set(out[2 * k :])
-        return out[:k], log_diagonal, below + jnp.diag(jnp.exp(log_diagonal))
+        return out[:k], log_diagonal, below_diagonal(out[2 * k :], k) + jnp.diag(jnp.exp(log_diagonal))
+
+
+def below_diagonal(values: Float[Array, " entries"], k: int) -> Float[Array, "k k"]:
+    """Return the (k, k) matrix with the given values below its diagonal, by rows, and zeros elsewhere.
+
+    Numbers are fetched rather than put in their places, which is faster on a CPU, and quicker to compile.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from unle.models.correction import below_diagonal
+        >>> below_diagonal(jnp.array([1.0, 2.0, 3.0]), 3).tolist()
+        [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [2.0, 3.0, 0.0]]
+    """
+    places = np.full((k, k), values.shape[0])  # of the zero that is appended
+    places[np.tril_indices(k, -1)] = np.arange(values.shape[0])
+    return jnp.append(values, 0.0)[places]

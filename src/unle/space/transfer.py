@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
+import jax.random as jr
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
 
 def on_device(values: Any, dtype: Any = np.float32) -> Array:
@@ -25,6 +26,23 @@ def on_device(values: Any, dtype: Any = np.float32) -> Array:
         dtype('float32')
     """
     return jax.device_put(np.asarray(values, dtype))
+
+
+def split(key: PRNGKeyArray, n: int) -> tuple[PRNGKeyArray, ...]:
+    """Split a key into at most eight, as `jax.random.split` does, by one program for all n.
+
+    Example:
+        >>> import jax.random as jr
+        >>> from unle.space.transfer import split
+        >>> bool((split(jr.key(0), 2)[1] == jr.split(jr.key(0), 2)[1]).all())
+        True
+    """
+    return _eight(key)[:n]
+
+
+@jax.jit
+def _eight(key: PRNGKeyArray) -> tuple[PRNGKeyArray, ...]:
+    return tuple(jr.split(key, 8))
 
 
 def on_host() -> AbstractContextManager[Any]:

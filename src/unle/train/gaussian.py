@@ -22,7 +22,7 @@ from unle.compiling import jit_quickly
 from unle.models import ConditionalGaussian, Flex, Mlp
 from unle.models.polynomial import monomial_count
 from unle.progress import progress
-from unle.space.transfer import on_device
+from unle.space.transfer import on_device, split
 from unle.train.base_training import AbstractBaseTraining
 from unle.train.regression import Means, fit_means, highest_degree
 from unle.train.splits import Splits, batch_size, pad, step_count
@@ -110,7 +110,7 @@ def fit_gaussians(
     means = fit_means(np.asarray(t), np.asarray(w), splits, one_shape=capacity is not None)
     t, w, splits = pad(t, w, splits, capacity)
     settings = settings.for_rows(splits.train.shape[1])
-    key_init, key_train = jr.split(key)
+    key_init, key_train = split(key, 2)
     bases, state = _start(key_init, means, t, w, splits, settings)
     keys = jr.split(key_train, members)
     best, since = -np.inf, 0

@@ -26,7 +26,7 @@ from unle.errors import Outcome
 from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
 from unle.progress import progress
 from unle.samplers import ess, normalise, over_devices
-from unle.space.transfer import on_device
+from unle.space.transfer import on_device, split
 from unle.train.carry import WarmStart
 from unle.train.joint import JointSpace
 from unle.train.particles import AbstractParticles, Batch, Cloud, DataParticles
@@ -180,16 +180,16 @@ def fit_tilted(
         A `TiltedFit`.
     """
     members = splits.train.shape[0]
-    key_init, key_train, key_z = jr.split(key, 3)
+    key_init, key_train, key_z = split(key, 3)
     visible = on_device(sees_theta, bool)
     n_chunks = -(-round(share * settings.iterations) // settings.chunk)
     skipped = on_device(max(0, settings.iterations - n_chunks * settings.chunk), np.int32)
-    key_net, key_particles = jr.split(key_init)
+    key_net, key_particles = split(key_init, 2)
     known = None if start is None else start.particles
     sizes = {"members": members, "key": key_net, "sees_theta": sees_theta}
     energies = settings.untrained(t.shape[1], w.shape[1], **sizes) if start is None else start.energies
     state = _start(jr.split(key_particles, members), energies, joint, bases, t, skipped, settings, known)
-    r = _features(bases, t, w, block=None if stream is None and len(t) <= MOST_AT_ONCE else BLOCK)
+    r = _features(bases, t, w, block=_block(t, stream))
     best, best_gain, best_validation = state, 0.0, None
     mark, best_chunk = 0.0, -1
     highest = np.zeros(members)
@@ -238,6 +238,32 @@ def fit_tilted(
                 break
     outcome = Outcome.RECOVERED if recoveries else outcome
     return TiltedFit(best.average, best.particles, best_validation, outcome, history)
+
+
+def compile_tilted(
+    joint: JointSpace,
+    bases: AbstractBase,
+    t: Float[Array, "n dim"],
+    w: Float[Array, "n data"],
+    splits: Splits,
+    *,
+    settings: TiltedTraining,
+    stream: Stream | None = None,
+) -> None:
+    """Compile what `fit_tilted` runs, for bases of the same structure and shapes; arguments are as there."""
+    members = splits.train.shape[0]
+    keys, zero = jr.split(jr.key(0), members), on_device(0, np.int32)
+    energies = settings.untrained(t.shape[1], w.shape[1], members=members)
+    state = _start(keys, energies, joint, bases, t, zero, settings, None)
+    r = _features(bases, t, w, block=_block(t, stream))
+    _chunk.lower(state, joint, bases, t, r, splits.train, keys, zero, on_device(1, bool), settings).compile()
+    model = TiltedModel(bases, energies)
+    validate.lower(keys, joint, model, t, w, splits, settings.particles, state.particles).compile()
+
+
+def _block(t: Float[Array, "n dim"], stream: Stream | None) -> int | None:
+    """Return how many rows `_features` takes at a time; None for all."""
+    return None if stream is None and len(t) <= MOST_AT_ONCE else BLOCK
 
 
 def _healthy(metrics: ChunkMetrics, gains: np.ndarray, highest: np.ndarray) -> np.ndarray:
