@@ -1,6 +1,6 @@
 """From a model to draws, in a run directory, one stage after the other; what a directory holds is not done again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,10 +122,7 @@ class Request:
             normalising = POSTERIORS[self.posterior or "tilted"]
             parts["every_round"] = self.every_round
             if self.iterations is not None:
-                energies = normalising.energies
-                parts["training"] = TiltedTraining(
-                    energies.particles, iterations=self.iterations, learning_rate=energies.learning_rate
-                )
+                parts["training"] = replace(normalising.energies, iterations=self.iterations)
             return SUNLE(self.model.prior, self.model.simulator, normalising=normalising, **parts)
         if self.iterations is not None:
             parts["training"] = TiltedTraining(iterations=self.iterations)

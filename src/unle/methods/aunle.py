@@ -10,6 +10,7 @@ Reference: Glaser et al., "Maximum likelihood learning of unnormalized models fo
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -113,8 +114,8 @@ class AUNLE(eqx.Module):
         sizes = pairs.t.shape[1], pairs.w.shape[1]
         likely = None if pairs.cuts else self.base.untrained(*sizes, members=self.members)
 
-        def compile_training() -> None:
-            compile_tilted(JointSpace.of(self.prior, pairs.theta_space), likely, *rows, **settings)
+        def compile_training(bases: AbstractBase) -> None:
+            compile_tilted(JointSpace.of(self.prior, pairs.theta_space), bases, *rows, **settings)
 
         def sampler_of(bases: AbstractBase) -> AbstractContextManager[None]:
             return sampler_ahead(self.prior, self.training, pairs, bases, self.strategy)
@@ -126,7 +127,7 @@ class AUNLE(eqx.Module):
             if pairs.cuts:
                 bases = fit_tied_or_whole(key_base, self.base.fit, *rows, cuts=pairs.cuts)
             else:
-                with nullcontext() if likely is None else meanwhile(compile_training):
+                with nullcontext() if likely is None else meanwhile(partial(compile_training, likely)):
                     bases = self.base.fit(key_base, *rows, stream=stream)
             samplers = [] if alike(guess, bases) else [sampler_of(bases)]
 

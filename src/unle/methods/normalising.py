@@ -37,6 +37,7 @@ from unle.models import (
 )
 from unle.posterior import AbstractDoublyIntractableStrategy, Exchange
 from unle.train import (
+    DataParticles,
     LogNormaliserTraining,
     OnlineTraining,
     PairedChains,
@@ -48,7 +49,7 @@ from unle.train import (
 
 ONLINE_BATCH = 256
 TRAINED = 0.5  # share of the best member's held-out gain, below which a member has not learned what there is to learn
-CONDITIONAL = TiltedTraining(PairedChains(moves=3), learning_rate=0.01)
+CONDITIONAL = TiltedTraining(PairedChains(moves=3), depth=4, learning_rate=0.01)
 
 
 class Resolved(NamedTuple):
@@ -117,7 +118,7 @@ class Tilted(AbstractNormalising):
         energies: how energies are trained.
     """
 
-    energies: TiltedTraining = TiltedTraining()
+    energies: TiltedTraining = TiltedTraining(DataParticles(n=512), depth=4)
 
     def __call__(self, key, fitted):
         """Return the ensemble as it is: its Z is constant as far as training got."""

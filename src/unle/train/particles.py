@@ -142,7 +142,7 @@ class BaseParticles(AbstractParticles):
         validation: draws by which Z_pi is estimated; or some more.
     """
 
-    n: int = eqx.field(static=True, default=512)
+    n: int = eqx.field(static=True, default=256)
     pool: int = eqx.field(static=True, default=16384)
     validation: int = eqx.field(static=True, default=8192)
 

@@ -65,7 +65,7 @@ class TiltedTraining(eqx.Module):
 
     particles: AbstractParticles = DataParticles()
     width: int = eqx.field(static=True, default=48)  # a multiple of 16 is faster than 50
-    depth: int = eqx.field(static=True, default=4)
+    depth: int = eqx.field(static=True, default=5)
     bound: float | None = eqx.field(static=True, default=20.0)
     iterations: int = eqx.field(static=True, default=1000)
     batch: int = eqx.field(static=True, default=256)
