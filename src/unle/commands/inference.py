@@ -26,7 +26,7 @@ from unle.simulate.record import summarise
 from unle.store import RunDirectory, SimulationStore
 from unle.store.json_files import plain
 from unle.store.run_directory import METRICS
-from unle.train import GaussianTraining, TiltedTraining
+from unle.train import TiltedTraining
 
 METHODS = ("aunle", "sunle", *BASELINES)
 POSTERIORS = {"tilted": Tilted(), "divi": Divi(), "online": Online(), "exchange": ByExchange()}
@@ -117,7 +117,8 @@ class Request:
             return build_baseline(self)
         parts: dict[str, Any] = {} if self.members is None else {"members": self.members}
         if self.iterations is not None:
-            parts["base"] = GaussianTraining(iterations=self.iterations)
+            base = SUNLE.base if self.method == "sunle" else AUNLE.base
+            parts["base"] = replace(base, iterations=self.iterations)  # pyright: ignore[reportArgumentType]
         if self.method == "sunle":
             normalising = POSTERIORS[self.posterior or "tilted"]
             parts["every_round"] = self.every_round

@@ -41,7 +41,7 @@ class GaussianTraining(AbstractBaseTraining):
         iterations: optimiser steps; up to four times as many where there are more than four rows for each.
         batch: rows per step, at least: one in forty where that is more (fewer if there are fewer).
         learning_rate: peak of the cosine schedule.
-        weight_decay: decoupled weight decay.
+        weight_decay: decoupled weight decay; None for that which suits the number of rows, see `decay_for`.
         average: decay of the running mean of the weights that is validated and returned.
         chunk: steps between validations.
         patience: chunks without an improvement worth the time, after which the fit stops.
@@ -52,7 +52,7 @@ class GaussianTraining(AbstractBaseTraining):
     iterations: int = eqx.field(static=True, default=1500)
     batch: int = eqx.field(static=True, default=256)
     learning_rate: float = eqx.field(static=True, default=0.03)
-    weight_decay: float = eqx.field(static=True, default=0.05)
+    weight_decay: float | None = eqx.field(static=True, default=None)
     average: float = eqx.field(static=True, default=0.98)
     chunk: int = eqx.field(static=True, default=50)
     patience: int = eqx.field(static=True, default=10)
@@ -73,13 +73,26 @@ class GaussianTraining(AbstractBaseTraining):
         return Mlp.stacked(key, members, dim_theta, Flex.outputs(dim_data), **sizes)
 
     def for_rows(self, rows: int) -> "GaussianTraining":
-        """Return settings with the steps that so many rows deserve; patience lasts for the same share of them."""
+        """Return settings with the steps and the decay for so many rows; patience lasts for the same share of steps."""
         iterations = step_count(self.iterations, rows)
-        return replace(self, iterations=iterations, chunk=round(self.chunk * iterations / self.iterations))
+        decay = decay_for(rows) if self.weight_decay is None else self.weight_decay
+        chunk = round(self.chunk * iterations / self.iterations)
+        return replace(self, iterations=iterations, chunk=chunk, weight_decay=decay)
 
     def work_per_row(self, dim: int) -> int:
         """Return three times the monomials: all rows, and the training rows in the two factors of a product."""
         return 3 * monomial_count(dim, highest_degree(dim))
+
+
+def decay_for(rows: int) -> float:
+    """Return the weight decay for so many rows: as it is with many, and up to twice that where there are few.
+
+    Example:
+        >>> from unle.train.gaussian import decay_for
+        >>> [decay_for(rows) for rows in (500, 1_000, 1_500, 2_000, 100_000)]
+        [0.1, 0.1, 0.075, 0.05, 0.05]
+    """
+    return 0.05 * min(2.0, max(1.0, 3.0 - rows / 1000))
 
 
 def fit_gaussians(
@@ -143,6 +156,7 @@ class _Fit(NamedTuple):
 
 
 def _optimiser(settings: GaussianTraining) -> optax.GradientTransformation:
+    assert settings.weight_decay is not None  # `for_rows` has chosen one
     schedule = optax.cosine_decay_schedule(settings.learning_rate, settings.iterations)
     return optax.chain(optax.clip_by_global_norm(CLIP), optax.adamw(schedule, weight_decay=settings.weight_decay))
 
