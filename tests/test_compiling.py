@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import pytest
 
-from unle.compiling import meanwhile
+from unle.compiling import QUICKLY, jit_quickly, meanwhile
 from unle.methods.ahead import alike
 from unle.models import Mlp
 
@@ -70,3 +70,35 @@ def test_only_models_of_one_structure_and_shape_share_a_program():
     assert not alike(net(3), net(3, depth=2))
     assert not alike(None, net(3))
     assert not alike((jnp.ones(2),), (jnp.ones(2, int),))
+
+
+def test_how_to_compile_is_asked_at_the_first_call_and_depends_on_the_machine(monkeypatch):
+    asked, given = [], []
+
+    def filter_jit(function, compiler_options):
+        given.append(compiler_options)
+        return function
+
+    monkeypatch.setattr("jax.default_backend", lambda: asked.append(1) or "gpu")
+    monkeypatch.setattr("equinox.filter_jit", filter_jit)
+    program = jit_quickly(lambda x: x + 1)
+    assert not asked
+    assert [program(1), program(2)] == [2, 3]
+    assert given == [QUICKLY["gpu"]]
+    assert QUICKLY["gpu"] != QUICKLY["cpu"]
+
+
+def test_a_program_can_be_compiled_before_it_is_called():
+    traced = []
+
+    @jit_quickly
+    def program(x):
+        traced.append(1)
+        return 2 * x
+
+    program.lower(jnp.ones(3)).compile()
+    assert traced == [1]
+    assert program(jnp.ones(3)).tolist() == [2.0, 2.0, 2.0]
+    assert traced == [1]
+    program(jnp.ones(4))
+    assert traced == [1, 1]

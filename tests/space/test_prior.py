@@ -14,8 +14,9 @@ from numpyro.distributions import constraints, transforms
 from scipy import stats
 
 from unle.errors import InputError
-from unle.space import Prior
+from unle.space import Prior, unconstrained_draws
 from unle.space.blocks import as_block
+from unle.space.charts import ndtr_below
 
 WEIGHTS = dist.Categorical(jnp.array([0.3, 0.7]))
 COVARIANCE = jnp.array([[1.0, 0.4, 0.0], [0.4, 2.0, -0.3], [0.0, -0.3, 0.5]])
@@ -208,6 +209,27 @@ def test_sample_is_seeded_row_by_row():
     np.testing.assert_array_equal(rows[:7], p.sample(7, seed=5))
     assert not np.isin(p.sample(20, seed=6), rows).any()
     assert len(np.unique(rows)) == rows.size
+
+
+def test_unconstrained_draws_are_those_of_the_prior_and_each_set_is_its_own():
+    prior = Prior.uniform([-1.0, 0.0], [1.0, 10.0])
+    u, keys = unconstrained_draws(prior, jr.key(3), 3, 2000)
+    fewer, same_keys = unconstrained_draws(prior, jr.key(3), 2, 2000)
+    np.testing.assert_array_equal(u[:2], fewer)
+    assert (keys[:2] == same_keys).all()
+    assert len(np.unique(np.asarray(jr.key_data(keys)), axis=0)) == 3
+    assert not np.array_equal(u[0], u[1])
+    assert stats.kstest(np.asarray(u)[0].ravel(), "norm").pvalue > 1e-3  # uniform draws are normal in these coordinates
+    assert stats.kstest(1.2 * np.asarray(u)[0].ravel(), "norm").pvalue < 1e-3
+
+
+def test_the_quick_normal_distribution_function_is_precise_to_the_last_digits():
+    u = -np.linspace(0.0, 12.0, 100_001).astype(np.float32)
+    exact = stats.norm.cdf(u.astype(float))
+    # The exponent u^2 / 2 has rounding errors of its own size times 1e-7.
+    allowed = 3e-7 + 1.2e-7 * u.astype(float) ** 2
+    assert (np.abs(np.asarray(ndtr_below(jnp.asarray(u)), float) / exact - 1) < allowed).all()
+    assert not (np.abs(np.asarray(ndtr_below(jnp.asarray(u * 1.00001)), float) / exact - 1) < allowed).all()
 
 
 def test_blocks_keep_their_order_and_correlation():

@@ -137,10 +137,16 @@ def test_products_of_training_rows_are_those_of_all_rows_less_the_others():
 
 
 def test_a_fit_to_more_rows_takes_more_steps_and_waits_as_long_a_share_of_them():
-    settings = GaussianTraining(iterations=100, chunk=10)
+    settings = GaussianTraining(iterations=100, chunk=10, weight_decay=0.05)
     assert settings.for_rows(300) == settings
     longer = settings.for_rows(10_000)
     assert (longer.iterations, longer.chunk) == (400, 40)
+
+
+def test_weights_decay_more_where_rows_are_few_unless_somebody_said_how_much():
+    decays = [GaussianTraining().for_rows(rows).weight_decay for rows in (100, 900, 1500, 5000)]
+    assert decays == pytest.approx([0.1, 0.1, 0.075, 0.05])
+    assert GaussianTraining(weight_decay=0.3).for_rows(100).weight_decay == 0.3
 
 
 def test_a_fixed_base_is_the_same_for_every_member(splits):

@@ -9,7 +9,7 @@ import pytest
 from unle.errors import Outcome
 from unle.models import ConditionalGaussian, Flex, Mlp
 from unle.space import Prior, fit_theta_space
-from unle.train import BaseParticles, JointSpace, TiltedTraining, fit_tilted, make_splits
+from unle.train import BaseParticles, JointSpace, TiltedTraining, compile_tilted, fit_tilted, make_splits
 from unle.train.tilted import ChunkMetrics, _healthy, _Member, _roll_back
 
 MEMBERS, ROWS, DIM = 2, 400, 1
@@ -54,6 +54,29 @@ def same(one, other):
 def is_finite(tree):
     leaves = [leaf for leaf in jax.tree.leaves(tree) if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
     return all(np.isfinite(leaf).all() for leaf in leaves)
+
+
+def test_what_was_compiled_before_is_not_compiled_again(problem):
+    """Bases of the same shapes and other numbers will do; other shapes will not."""
+    joint, bases, *rows = problem
+    compiled = []
+
+    def listen(event, _, *, fun_name="", **__):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(fun_name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        settings = training(width=9, iterations=80)
+        compile_tilted(joint, jax.tree.map(jnp.zeros_like, bases), *rows, settings=settings)
+        assert {"jit(_chunk)", "jit(validate)"} <= set(compiled)
+        compiled.clear()
+        fit(problem, settings)
+        assert not {"jit(_chunk)", "jit(validate)"} & set(compiled)
+        fit(problem, training(width=10, iterations=80))
+        assert {"jit(_chunk)", "jit(validate)"} <= set(compiled)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def test_training_raises_the_held_out_likelihood(fitted):
