@@ -1,5 +1,7 @@
 """AUNLE from simulations to a posterior, on problems of one dimension whose answer is known."""
 
+import threading
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 import unle
 from unle.methods import AUNLE
 from unle.methods.pairs import standardised_pairs
-from unle.models import NoEnergy
+from unle.models import Flex, NoEnergy
 from unle.posterior import Posterior, TemperedSmc
 from unle.samplers import Sweep
 from unle.simulate import Simulations
@@ -166,3 +168,41 @@ def test_repeated_measurements_are_looked_for_if_wanted():
     for wanted in (True, False):
         pairs = standardised_pairs(jax.random.key(0), simulations, task.prior, members=1, repetition=wanted)
         assert bool(pairs.cuts) == wanted
+
+
+def uneven(rng):
+    """Noise whose size depends on theta: the first random numbers of the generator, drawn again."""
+    theta = np.random.default_rng(0).normal(size=(ROWS, 1))
+    return np.exp(1.5 * theta) * rng.normal(size=(ROWS, 1))
+
+
+@pytest.mark.parametrize(("noise", "programs"), [(uneven, 1), (gaussian, 2)], ids=["right guess", "wrong guess"])
+def test_programs_are_compiled_ahead_of_their_use(monkeypatch, noise, programs):
+    """Training for bases of networks, while they are fitted; the sampler, once training is under way."""
+    monkeypatch.setenv("UNLE_AHEAD", "1")
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    compiled, begun = [], []
+
+    def listen(event, _, *, fun_name="", **__):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append((fun_name, threading.current_thread() is threading.main_thread(), bool(begun)))
+
+    base = GaussianTraining(width=8 + programs, depth=1, iterations=400, batch=128, chunk=50)
+    training = TiltedTraining(width=8 + programs, depth=1, iterations=100, chunk=50)
+    method = AUNLE(PRIOR, base=base, training=training, members=2, strategy=STRATEGY)
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        posterior = method.fit(
+            simulated(noise), seed=1, on_metrics=lambda **r: begun.append(1) if r["stage"] == "training" else None
+        )
+        fitted = len(compiled)
+        is_network = isinstance(posterior.likelihood.models.base.correction, Flex)
+        energies = method.training.untrained(1, 1, members=2)
+        kept = eqx.tree_at(lambda p: p.likelihood.models.energy, posterior, energies)  # whatever the gate said
+        kept.sample([0.0], seed=1)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert is_network == (programs == 1)
+    assert [main for name, main, _ in compiled if name == "jit(validate)"] == [False] * programs
+    assert [(main, late) for name, main, late in compiled if name == "jit(_sample)"] == [(False, True)]
+    assert not [name for name, *_ in compiled[fitted:] if name == "jit(_sample)"]

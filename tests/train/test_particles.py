@@ -43,6 +43,13 @@ class Known(AbstractEnergy):
         return -(a + b * t[0]) * r[0] + 0.5 * (c - 1) * r[0] ** 2
 
 
+class Bent(Flex):
+    """A correction whose mean is 100 t."""
+
+    def inverse(self, t, v):
+        return v + 100 * t
+
+
 def exact_rows(rng, n):
     """Draw (t, r) from the tilted model."""
     t = A * B / (C - B**2) + np.sqrt(C / (C - B**2)) * rng.normal(size=(n, 1))
@@ -147,3 +154,18 @@ def test_particles_report_how_they_moved(followed):
     moving = not isinstance(particles, BaseParticles)
     assert bool((clouds.step_size > 0).all()) == moving
     assert not np.asarray(clouds.of_base).any() == moving
+
+
+@pytest.mark.parametrize("rows", [7, 19, 20, 33])
+def test_draws_at_the_datas_parameters_are_as_many_at_each_and_belong_to_it(joint, rows):
+    """The base's mean is 100 t: a draw that went to another t would be a hundred standard deviations away."""
+    shapes = jax.eval_shape(lambda: Mlp(jr.key(0), 1, 2, width=1, depth=1))
+    net = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
+    wide = ConditionalGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.eye(1), Bent(net))
+    t = jnp.arange(rows, dtype=jnp.float32)[:, None]
+    seen, r = DataParticles()._draws(jr.key(0), joint, wide, t, 20)
+    assert 20 <= len(seen) < 40
+    assert (np.abs(np.asarray(r - 100 * seen)) < 6).all()
+    assert np.std(np.asarray(r - 100 * seen)) > 0.3
+    assert len(set(np.unique(np.asarray(seen), return_counts=True)[1])) == 1
+    assert len(np.unique(np.asarray(seen))) == min(rows, 20)

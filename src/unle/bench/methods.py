@@ -47,7 +47,12 @@ METHODS: dict[str, AbstractContestant] = {
     "aunle-single": Amortised(lambda task: AUNLE(task.prior, members=1)),
     "aunle-exchange": Amortised(lambda task: AUNLE(task.prior, members=1), change=by_exchange),
     "aunle-original": Amortised(
-        lambda task: AUNLE(task.prior, base=FixedBase(), training=TiltedTraining(WarmSmc(), bound=None), members=1)
+        lambda task: AUNLE(
+            task.prior,
+            base=FixedBase(),
+            training=TiltedTraining(WarmSmc(), width=50, depth=4, bound=None),
+            members=1,
+        )
     ),
     "sunle-exchange": Sequential(lambda task, simulator: SUNLE(task.prior, simulator, normalising=ByExchange())),
     "sbi-nle": Peer("nle"),

@@ -86,7 +86,8 @@ class IntervalChart(AbstractChart):
         """Return Phi^-1((theta - low) / (high - low))."""
         below, above = theta - self.low, self.high - theta
         hair = jnp.finfo(theta.dtype).eps / 2
-        u = ndtri(jnp.clip(jnp.minimum(below, above) / (self.high - self.low), hair, 0.5))
+        nearer = jnp.where(below < above, below, above)
+        u = ndtri(jnp.maximum(nearer / (self.high - self.low), hair))
         return jnp.where(below < above, u, -u)
 
     def log_density(self, theta):
@@ -299,10 +300,10 @@ def ndtr_below(u: Array) -> Array:
     wrong by a factor of at most 1 +- 1.2e-7.  Compilers copy it to wherever theta is used.
     """
     z = -u * np.sqrt(0.5)
-    if u.dtype == jnp.float64:
+    if z.dtype == jnp.float64:
         return 0.5 * erfc(z)
     s = 1 / (1 + 0.5 * z)
-    return 0.5 * s * jnp.exp(-z * z + jnp.polyval(jnp.asarray(ERFC, u.dtype), s, unroll=len(ERFC)))
+    return 0.5 * s * jnp.exp(-z * z + jnp.polyval(jnp.asarray(ERFC, z.dtype), s, unroll=len(ERFC)))
 
 
 def unwrap(distribution: dist.Distribution) -> dist.Distribution:

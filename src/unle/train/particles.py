@@ -138,8 +138,8 @@ class BaseParticles(AbstractParticles):
 
     Args:
         n: particles per iteration.
-        pool: draws of prior and base made for each chunk, from which they are taken; or some more.
-        validation: draws by which Z_pi is estimated; or some more.
+        pool: draws of prior and base made for each chunk, from which they are taken; up to twice as many.
+        validation: draws by which Z_pi is estimated; up to twice as many.
     """
 
     n: int = eqx.field(static=True, default=256)
@@ -178,7 +178,7 @@ class BaseParticles(AbstractParticles):
     def _draws(
         self, key: PRNGKeyArray, joint: JointSpace, base: AbstractBase, t: Float[Array, "m dim"], n: int
     ) -> Seen:
-        """Draw n pairs (t, r) of prior and base, or some more; the parameters t of the data are for others."""
+        """Draw n pairs (t, r) of prior and base (others: up to 2 n); the parameters t of the data are for others."""
         positions = joint.draws(key, base, n)
         return jax.vmap(lambda position: joint.seen(base, position))(positions)
 
