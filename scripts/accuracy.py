@@ -17,7 +17,7 @@ import numpy as np
 import unle
 from unle.diagnose import c2st_fast_batch
 
-PARTICLES = {"base": unle.BaseParticles, "smc": unle.WarmSmc, "mala": unle.PersistentChains}
+PARTICLES = {"data": unle.DataParticles, "base": unle.BaseParticles, "smc": unle.WarmSmc, "mala": unle.PersistentChains}
 DRAWS = 10_000
 
 
@@ -28,8 +28,8 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=1000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--observations", type=int, nargs="+", default=list(range(1, 11)))
-    parser.add_argument("--particles", choices=PARTICLES, default="base")
-    parser.add_argument("--members", type=int, default=5)
+    parser.add_argument("--particles", choices=PARTICLES, default="data")
+    parser.add_argument("--members", type=int, default=unle.AUNLE.members)
     arguments = parser.parse_args()
 
     task = unle.task(arguments.task)
