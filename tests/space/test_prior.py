@@ -226,8 +226,8 @@ def test_unconstrained_draws_are_those_of_the_prior_and_each_set_is_its_own():
 def test_the_quick_normal_distribution_function_is_precise_to_the_last_digits():
     u = -np.linspace(0.0, 12.0, 100_001).astype(np.float32)
     exact = stats.norm.cdf(u.astype(float))
-    # The exponent u^2 / 2 has rounding errors of its own size times 1e-7.
-    allowed = 3e-7 + 1.2e-7 * u.astype(float) ** 2
+    # The exponent u^2 / 2 has rounding errors: a few of the last digits of a number of that size.
+    allowed = 5e-7 + 2e-7 * u.astype(float) ** 2
     assert (np.abs(np.asarray(ndtr_below(jnp.asarray(u)), float) / exact - 1) < allowed).all()
     assert not (np.abs(np.asarray(ndtr_below(jnp.asarray(u * 1.00001)), float) / exact - 1) < allowed).all()
 

@@ -147,6 +147,7 @@ def test_weights_decay_more_where_rows_are_few_unless_somebody_said_how_much():
     decays = [GaussianTraining().for_rows(rows).weight_decay for rows in (100, 900, 1500, 5000)]
     assert decays == pytest.approx([0.1, 0.1, 0.075, 0.05])
     assert GaussianTraining(weight_decay=0.3).for_rows(100).weight_decay == 0.3
+    assert GaussianTraining().for_rows(900, in_all=5000).weight_decay == pytest.approx(0.05)  # a window on more
 
 
 def test_a_fixed_base_is_the_same_for_every_member(splits):

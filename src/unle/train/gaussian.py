@@ -72,10 +72,15 @@ class GaussianTraining(AbstractBaseTraining):
         sizes = {"width": self.width, "depth": self.depth, "output_scale": 0.01}
         return Mlp.stacked(key, members, dim_theta, Flex.outputs(dim_data), **sizes)
 
-    def for_rows(self, rows: int) -> "GaussianTraining":
-        """Return settings with the steps and the decay for so many rows; patience lasts for the same share of steps."""
+    def for_rows(self, rows: int, *, in_all: int = 0) -> "GaussianTraining":
+        """Return settings with the steps and the decay for so many rows; patience lasts for the same share of steps.
+
+        Args:
+            rows: that there are at a time.
+            in_all: that there are, if these are a window on more.
+        """
         iterations = step_count(self.iterations, rows)
-        decay = decay_for(rows) if self.weight_decay is None else self.weight_decay
+        decay = decay_for(max(rows, in_all)) if self.weight_decay is None else self.weight_decay
         chunk = round(self.chunk * iterations / self.iterations)
         return replace(self, iterations=iterations, chunk=chunk, weight_decay=decay)
 
@@ -89,7 +94,7 @@ def decay_for(rows: int) -> float:
 
     Example:
         >>> from unle.train.gaussian import decay_for
-        >>> [decay_for(rows) for rows in (500, 1_000, 1_500, 2_000, 100_000)]
+        >>> [round(decay_for(rows), 3) for rows in (500, 1_000, 1_500, 2_000, 100_000)]
         [0.1, 0.1, 0.075, 0.05, 0.05]
     """
     return 0.05 * min(2.0, max(1.0, 3.0 - rows / 1000))
@@ -122,7 +127,7 @@ def fit_gaussians(
     members, held = splits.train.shape[0], splits.held_out.shape[1]
     means = fit_means(np.asarray(t), np.asarray(w), splits, one_shape=capacity is not None)
     t, w, splits = pad(t, w, splits, capacity)
-    settings = settings.for_rows(splits.train.shape[1])
+    settings = settings.for_rows(splits.train.shape[1], in_all=0 if stream is None else stream.size)
     key_init, key_train = split(key, 2)
     bases, state = _start(key_init, means, t, w, splits, settings)
     keys = jr.split(key_train, members)

@@ -69,6 +69,11 @@ class Stream:
         self._rest: StoredRows | None = None
         self.taken = 0
 
+    @property
+    def size(self) -> int:
+        """Simulations in the store, valid or not."""
+        return self._store.count()
+
     def take(self, n: int) -> Fresh:
         """Return n rows for the places of the n oldest, or for all places if they are fewer."""
         n = min(n, len(self._places))
