@@ -134,7 +134,7 @@ def test_the_original_algorithm():
         PRIOR,
         base=FixedBase(),
         training=TiltedTraining(
-            WarmSmc(n=300), bound=None, width=16, depth=2, iterations=600, batch=128, chunk=100, learning_rate=0.02
+            WarmSmc(n=300, at_data=False), bound=None, width=16, depth=2, iterations=600, batch=128, chunk=100, learning_rate=0.02
         ),
         members=1,
         strategy=STRATEGY,

@@ -30,6 +30,8 @@ PARTICLES = {
     "at the data's parameters": DataParticles(n=400, pool=4000),
     "persistent chains": PersistentChains(n=400, moves=3),
     "warm SMC": WarmSmc(n=400, moves=2),
+    "chains under the prior": PersistentChains(n=400, moves=3, at_data=False),
+    "SMC under the prior": WarmSmc(n=400, moves=2, at_data=False),
 }
 
 

@@ -50,7 +50,7 @@ METHODS: dict[str, AbstractContestant] = {
         lambda task: AUNLE(
             task.prior,
             base=FixedBase(),
-            training=TiltedTraining(WarmSmc(), width=50, depth=4, bound=None),
+            training=TiltedTraining(WarmSmc(at_data=False), width=50, depth=4, bound=None),
             members=1,
         )
     ),

@@ -46,8 +46,8 @@ class AUNLE(eqx.Module):
     """Fit an unnormalised likelihood to prior simulations; the posterior of any observation follows.
 
     The defaults are meant for every task.  The original algorithm of the paper is
-    `AUNLE(prior, base=FixedBase(), training=TiltedTraining(PersistentChains(), bound=None, width=50, depth=4),
-    members=1)`.
+    `AUNLE(prior, base=FixedBase(), members=1, training=TiltedTraining(PersistentChains(at_data=False), bound=None,
+    width=50, depth=4))`.
 
     Args:
         prior: the prior the simulations were drawn from.

@@ -4,7 +4,7 @@ Everything here sees log-densities as plain functions of one point, and knows no
 """
 
 from unle.samplers.bridge import BridgeInfo, bridge
-from unle.samplers.chains import ChainRun, run_chains
+from unle.samplers.chains import ChainRun, run_chains, run_chains_beside
 from unle.samplers.devices import over_devices
 from unle.samplers.exchange import ExchangeRun, ExchangeSteps, InnerHealth, exchange
 from unle.samplers.inner import AbstractInner, Family, InnerDraw, RejectionInner, TemperedInner
@@ -63,6 +63,7 @@ __all__ = [
     "normalise",
     "refresh",
     "run_chains",
+    "run_chains_beside",
     "over_devices",
     "systematic_indices",
     "systematic_resample",

@@ -26,7 +26,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
-from unle.samplers.chains import run_chains
+from unle.samplers.chains import run_chains_beside
 from unle.samplers.kernels import AbstractKernel, LogDensity, Mala
 from unle.samplers.particles import Particles, ess, normalise, systematic_indices
 from unle.samplers.step_size import AbstractStepSize, SharedStepSize, StepSizeState
@@ -63,6 +63,7 @@ def bridge(
     temperatures: int = 1,
     ess_threshold: float = 0.5,
     log_ratio: LogDensity | None = None,
+    still: int = 0,
 ) -> tuple[Particles, BridgeInfo]:
     """Carry particles of one density to another. Meant to be called inside `jax.jit`.
 
@@ -79,6 +80,7 @@ def bridge(
         temperatures: number T of equal steps along the path.
         ess_threshold: resample when ESS/N falls below this; 0 never resamples, 1 always does.
         log_ratio: `log_to - log_from` of one point, where it is cheaper than the two (common factors cancel).
+        still: how many coordinates, the first ones, no kernel moves; resampling alone changes how often they occur.
 
     Returns:
         The particles of `log_to`, weighted, and a `BridgeInfo`.
@@ -124,10 +126,11 @@ def bridge(
 
         acceptance = jnp.ones(())
         if moves:
-            run = run_chains(
+            run = run_chains_beside(
                 key_move,
                 positions,
                 density_at(number / temperatures),
+                still=still,
                 kernel=kernel,
                 step_size=step_size,
                 step_state=step_state,

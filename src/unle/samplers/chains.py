@@ -114,6 +114,32 @@ def run_chains(
     return ChainRun(states.position, step_state, jnp.mean(acceptance) / steps, moved / steps, draws)
 
 
+def run_chains_beside(
+    key: PRNGKeyArray,
+    positions: Float[Array, "chain dim"],
+    log_density: Callable[[Float[Array, " dim"]], Float[Array, ""]],
+    *,
+    still: int,
+    **how: Any,
+) -> ChainRun:
+    """Move every chain as `run_chains` does, but not in its first coordinates: the target is the rest given these.
+
+    Args:
+        key: randomness of the run.
+        positions: where each chain starts.
+        log_density: log p of one point, up to a constant, which may depend on the coordinates that stay.
+        still: how many coordinates stay as they are; 0 for none.
+        how: steps, kernel, step_size and step_state, as for `run_chains`.
+    """
+    if still == 0:
+        return run_chains(key, positions, log_density, **how)
+    stay = positions[:, :still]
+    run = run_chains(
+        key, positions[:, still:], lambda x, stay: log_density(jnp.concatenate([stay, x])), conditions=stay, **how
+    )
+    return run._replace(positions=jnp.concatenate([stay, run.positions], axis=1))
+
+
 def _check_run(positions, steps: int, keep: int) -> None:
     if positions.ndim != 2 or positions.shape[0] < 1:
         raise InputError(f"expected positions of shape (chain, dim); got {positions.shape}; try positions[None]")

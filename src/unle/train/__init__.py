@@ -8,9 +8,11 @@ from unle.train.gaussian import GaussianTraining, fit_gaussians
 from unle.train.joint import JointSpace
 from unle.train.log_normaliser import LogNormaliserFit, LogNormaliserTraining, fit_log_normaliser
 from unle.train.log_z import LogZEstimates, estimate_log_z
+from unle.train.moving import PersistentChains, WarmSmc
 from unle.train.online_log_z import OnlineState, OnlineTraining, online_start, online_update
 from unle.train.paired import PairedChains, PairedSmc
-from unle.train.particles import AbstractParticles, BaseParticles, Batch, DataParticles, PersistentChains, WarmSmc
+from unle.train.particles import AbstractParticles, Batch
+from unle.train.pools import BaseParticles, DataParticles
 from unle.train.score_matching import ScoreMatching, fit_score_matching
 from unle.train.splits import Splits, held_out_size, make_splits, pad
 from unle.train.stream import Stream

@@ -1,12 +1,17 @@
-r"""The joint space of parameters and data in which particles of a tilted model live.
+r"""The spaces of parameters and data in which particles of a tilted model live.
 
-A position is (a, v): a are the prior's unconstrained coordinates u, shifted and scaled to unit spread under the prior,
-and v the base's coordinates of w.  There the tilted model reads
+`JointSpace`: a position is (a, v), where a are the prior's unconstrained coordinates u, shifted and scaled to unit
+spread under the prior, and v the base's coordinates of w.  There the tilted model reads
 
     log q(a, v) = log p(u(a)) + log q0(v) - E + const,
 
 smooth on all of R^(d + k), with every direction of about unit scale, whatever the prior's walls or units are.
+
+`DataSpace`: a position is (t, v), where t are the parameters of one of the data.  In the place of p is the distribution
+of these, even over all of them; its density need not be known, and no kernel moves t.
 """
+
+import abc
 
 import equinox as eqx
 import jax
@@ -22,7 +27,41 @@ from unle.space.transfer import on_device
 SCALE_DRAWS = 2000  # as many as posteriors begin with by default: one program makes both
 
 
-class JointSpace(eqx.Module):
+class AbstractSpace(eqx.Module):
+    """Where particles live: the parameters, in some coordinates, followed by v."""
+
+    @property
+    @abc.abstractmethod
+    def still(self) -> int:
+        """How many coordinates, the first ones, no kernel may move."""
+
+    @abc.abstractmethod
+    def draws(self, key: PRNGKeyArray, base: AbstractBase, n: int) -> Float[Array, "n position"]:
+        """Draw n positions of the parameters' distribution and the base."""
+
+    @abc.abstractmethod
+    def log_reference(self, base: AbstractBase, position: Float[Array, " position"]) -> Float[Array, ""]:
+        """Return the log-density of these draws at a position, up to a constant."""
+
+    @abc.abstractmethod
+    def parts(self, position: Float[Array, " position"]) -> tuple[Array, Array]:
+        """Return t and v at a position."""
+
+    def seen(self, base: AbstractBase, position: Float[Array, " position"]) -> tuple[Array, Array]:
+        """Return (t, r) at a position: what an energy sees."""
+        t, v = self.parts(position)
+        return t, base.features_whitened(t, v)
+
+    def log_tilt(self, model: TiltedModel, position: Float[Array, " position"]) -> Float[Array, ""]:
+        """Return -E at a position."""
+        return model.log_tilt_whitened(*self.parts(position))
+
+    def log_density(self, model: TiltedModel, position: Float[Array, " position"]) -> Float[Array, ""]:
+        """Return the tilted model's log-density at a position, up to a constant."""
+        return self.log_reference(model.base, position) + self.log_tilt(model, position)
+
+
+class JointSpace(AbstractSpace):
     """The coordinates (a, v), given the prior and the standardisation of theta."""
 
     prior: Prior
@@ -37,33 +76,55 @@ class JointSpace(eqx.Module):
         u = np.asarray(unconstrained_draws(prior, key, 1, SCALE_DRAWS)[0][0])
         return cls(prior, theta_space, on_device(u.mean(axis=0), u.dtype), on_device(u.std(axis=0), u.dtype))
 
-    def draws(self, key: PRNGKeyArray, base: AbstractBase, n: int) -> Float[Array, "n position"]:
+    @property
+    def still(self):
+        """None: kernels move parameters and data."""
+        return 0
+
+    def draws(self, key, base, n):
         """Draw n positions of p(theta) q0(w | t)."""
         key_theta, key_data = jr.split(key)
         u = jax.vmap(lambda k: self.prior.unconstrain(self.prior.draw(k)))(jr.split(key_theta, n))
         v = base.draws_whitened(key_data, n)
         return jnp.concatenate([(u - self.centre) / self.scale, v], axis=1)
 
-    def seen(self, base: AbstractBase, position: Float[Array, " position"]) -> tuple[Array, Array]:
-        """Return (t, r) at a position: what an energy sees."""
-        t, v = self._split(position)
-        return t, base.features_whitened(t, v)
-
-    def log_reference(self, base: AbstractBase, position: Float[Array, " position"]) -> Float[Array, ""]:
-        """Return the log-density of p(theta) q0(w | t) at a position, up to a constant."""
+    def log_reference(self, base, position):
+        """Return the log-density of p(theta) q0(w | t)."""
         dim = self.centre.shape[0]
         u = self.centre + self.scale * position[:dim]
         return self.prior.log_density_unconstrained(u) + base.log_density_whitened(position[dim:])
 
-    def log_tilt(self, model: TiltedModel, position: Float[Array, " position"]) -> Float[Array, ""]:
-        """Return -E at a position."""
-        return model.log_tilt_whitened(*self._split(position))
-
-    def log_density(self, model: TiltedModel, position: Float[Array, " position"]) -> Float[Array, ""]:
-        """Return the tilted model's log-density at a position, up to a constant."""
-        return self.log_reference(model.base, position) + self.log_tilt(model, position)
-
-    def _split(self, position):
+    def parts(self, position):
+        """Return t and v."""
         dim = self.centre.shape[0]
         theta = self.prior.constrain(self.centre + self.scale * position[:dim])
         return self.theta_space.forward(theta), position[dim:]
+
+
+class DataSpace(AbstractSpace):
+    """The coordinates (t, v), over the parameters of data.
+
+    Args:
+        t: standardised parameters of the data.
+    """
+
+    t: Float[Array, "n dim"]
+
+    @property
+    def still(self):
+        """The parameters: only a draw brings other ones."""
+        return self.t.shape[1]
+
+    def draws(self, key, base, n):
+        """Draw n positions, with parameters of the data and data of the base."""
+        key_rows, key_data = jr.split(key)
+        rows = jr.randint(key_rows, (n,), 0, self.t.shape[0])
+        return jnp.concatenate([self.t[rows], base.draws_whitened(key_data, n)], axis=1)
+
+    def log_reference(self, base, position):
+        """Return log q0(v): all parameters of the data are as likely."""
+        return base.log_density_whitened(position[self.still :])
+
+    def parts(self, position):
+        """Return t and v."""
+        return position[: self.still], position[self.still :]

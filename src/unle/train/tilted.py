@@ -29,7 +29,8 @@ from unle.samplers import ess, normalise, over_devices
 from unle.space.transfer import on_device, split
 from unle.train.carry import WarmStart
 from unle.train.joint import JointSpace
-from unle.train.particles import AbstractParticles, Batch, Cloud, DataParticles
+from unle.train.particles import AbstractParticles, Batch, Cloud
+from unle.train.pools import DataParticles
 from unle.train.splits import Splits
 from unle.train.stream import Fresh, Stream, put
 from unle.train.validation import Validation, validate

@@ -1,0 +1,186 @@
+r"""Particles that follow a tilted model by Markov moves while it trains.
+
+* `PersistentChains` moves particles by a kernel under the new model, never restarting them;
+* `WarmSmc` carries weighted particles from the previous model to the new one: reweight by exp(E_old - E_new),
+  resample when the weights have become unequal, then move.  The weights keep the approximation consistent however few
+  the moves are.
+
+Both also offer each particle a fresh draw of the base, which carries mass between modes.  By default the tilted model
+is that of the data's parameters, see `unle.train.DataParticles`: a particle stays at its parameters while kernels move
+its data, and takes other ones with a fresh draw.  Where the base is far from the data fresh draws are hardly ever
+taken; particles must then move in their parameters too, under the prior's density.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from unle.errors import InputError
+from unle.models import AbstractBase, FixedMeasure, TiltedModel
+from unle.samplers import (
+    AbstractKernel,
+    AbstractStepSize,
+    Mala,
+    Particles,
+    SharedStepSize,
+    StepSizeState,
+    bridge,
+    refresh,
+    run_chains_beside,
+)
+from unle.train.joint import AbstractSpace, DataSpace, JointSpace
+from unle.train.particles import AbstractParticles, Cloud
+
+MOST_PARAMETERS = 2**17  # of the data, among which fresh draws choose
+
+
+class ChainState(NamedTuple):
+    """Moving particles, the step-size controller's state, and the data's parameters."""
+
+    particles: Particles
+    step_state: StepSizeState
+    t: Float[Array, "m dim"]
+
+
+class _Moving(AbstractParticles):
+    """What chains and weighted particles have in common."""
+
+    n: eqx.AbstractVar[int]
+    kernel: eqx.AbstractVar[AbstractKernel]
+    step_size: eqx.AbstractVar[AbstractStepSize]
+    at_data: eqx.AbstractVar[bool]
+
+    def init(self, key, joint, base, t):
+        """Start from draws of the base."""
+        if self.at_data and isinstance(base, FixedMeasure):
+            raise InputError(
+                "expected particles that move in their parameters with a fixed base, whose draws are hardly ever "
+                f"taken; try {type(self).__name__}(at_data=False)."
+            )
+        t = t[:MOST_PARAMETERS]
+        draws = self._space(joint, t).draws(key, base, self.n)
+        return ChainState(Particles.equal(draws), self.step_size.init(self.n), t)
+
+    def log_z(self, key, joint, state, model, t):
+        """Carry draws of the base to the model in a few temperatures: unbiased for Z_pi, however far apart they are."""
+        key_draw, key_bridge = jr.split(key)
+        space = self._space(joint, state.t)
+        _, info = bridge(
+            key_bridge,
+            Particles.equal(space.draws(key_draw, model.base, 2000)),
+            lambda position: space.log_reference(model.base, position),
+            lambda position: space.log_density(model, position),
+            kernel=self.kernel,
+            step_size=self.step_size,
+            step_state=state.step_state,
+            moves=2,
+            temperatures=10,
+            ess_threshold=0.5,
+            log_ratio=lambda position: space.log_tilt(model, position),
+            still=space.still,
+        )
+        return info.log_z, info.ess
+
+    def _space(self, joint: JointSpace, t: Float[Array, "m dim"]) -> AbstractSpace:
+        return DataSpace(t) if self.at_data else joint
+
+    def _cloud(self, space: AbstractSpace, base: AbstractBase, state: ChainState, acceptance) -> Cloud:
+        seen = jax.vmap(lambda position: space.seen(base, position))(state.particles.positions)
+        size = jnp.mean(self.step_size.value(state.step_state))
+        return Cloud(seen, state.particles.log_weights, of_base=False, acceptance=acceptance, step_size=size)
+
+
+class PersistentChains(_Moving):
+    """Markov chains that are never restarted (persistent contrastive divergence).
+
+    Args:
+        n: number of chains.
+        moves: kernel steps per training iteration.
+        kernel: MALA by default.
+        step_size: one shared step size by default.
+        at_data: whether the chains live at the parameters of the data; False for the prior's, in which they move too.
+    """
+
+    n: int = eqx.field(static=True, default=1000)
+    moves: int = eqx.field(static=True, default=10)
+    kernel: AbstractKernel = Mala()
+    step_size: AbstractStepSize = SharedStepSize()
+    at_data: bool = eqx.field(static=True, default=True)
+
+    def advance(self, key, joint, state, old, new, batch):
+        """Offer fresh draws, then move under the new model."""
+        key_refresh, key_move = jr.split(key)
+        space = self._space(joint, state.t)
+        run = run_chains_beside(
+            key_move,
+            _refreshed(key_refresh, space, state.particles.positions, new),
+            lambda position: space.log_density(new, position),
+            still=space.still,
+            steps=self.moves,
+            kernel=self.kernel,
+            step_size=self.step_size,
+            step_state=state.step_state,
+        )
+        state = ChainState(Particles.equal(run.positions), run.step_state, state.t)
+        return state, self._cloud(space, new.base, state, run.acceptance)
+
+
+class WarmSmc(_Moving):
+    """Sequential Monte Carlo from the previous model to the current one.
+
+    Args:
+        n: number of particles.
+        moves: kernel steps at each temperature.
+        temperatures: steps of the bridge between two successive models; one suffices unless updates are large.
+        ess_threshold: resample when ESS/N falls below this.
+        kernel: MALA by default.
+        step_size: one shared step size by default.
+        at_data: whether the particles live at the parameters of the data; False for the prior's, in which they move
+            too.
+    """
+
+    n: int = eqx.field(static=True, default=1000)
+    moves: int = eqx.field(static=True, default=3)
+    temperatures: int = eqx.field(static=True, default=1)
+    ess_threshold: float = eqx.field(static=True, default=0.8)
+    kernel: AbstractKernel = Mala()
+    step_size: AbstractStepSize = SharedStepSize()
+    at_data: bool = eqx.field(static=True, default=True)
+
+    def advance(self, key, joint, state, old, new, batch):
+        """Bridge, then offer fresh draws."""
+        key_bridge, key_refresh = jr.split(key)
+        space = self._space(joint, state.t)
+
+        def log_ratio(position):
+            seen = space.seen(new.base, position)
+            return old.energy(*seen) - new.energy(*seen)
+
+        particles, info = bridge(
+            key_bridge,
+            state.particles,
+            lambda position: space.log_density(old, position),
+            lambda position: space.log_density(new, position),
+            kernel=self.kernel,
+            step_size=self.step_size,
+            step_state=state.step_state,
+            moves=self.moves,
+            temperatures=self.temperatures,
+            ess_threshold=self.ess_threshold,
+            log_ratio=log_ratio,
+            still=space.still,
+        )
+        positions = _refreshed(key_refresh, space, particles.positions, new)
+        state = ChainState(Particles(positions, particles.log_weights), info.step_state, state.t)
+        return state, self._cloud(space, new.base, state, info.acceptance)
+
+
+def _refreshed(key, space: AbstractSpace, positions, model: TiltedModel):
+    key_draw, key_accept = jr.split(key)
+    proposals = space.draws(key_draw, model.base, positions.shape[0])
+    positions, _ = refresh(key_accept, positions, proposals, lambda position: space.log_tilt(model, position))
+    return positions
