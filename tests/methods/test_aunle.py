@@ -84,6 +84,7 @@ def test_the_base_is_kept_where_the_truth_is_gaussian(linear, bimodal):
         "outcome": None,
         "gain": 0.0,
         "log_z": [0.0, 0.0],
+        "replaced": 0,
         "repeats": 1,
     }
     posterior, notes = bimodal
@@ -134,7 +135,14 @@ def test_the_original_algorithm():
         PRIOR,
         base=FixedBase(),
         training=TiltedTraining(
-            WarmSmc(n=300, at_data=False), bound=None, width=16, depth=2, iterations=600, batch=128, chunk=100, learning_rate=0.02
+            WarmSmc(n=300, at_data=False),
+            bound=None,
+            width=16,
+            depth=2,
+            iterations=600,
+            batch=128,
+            chunk=100,
+            learning_rate=0.02,
         ),
         members=1,
         strategy=STRATEGY,

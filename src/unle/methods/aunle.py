@@ -152,6 +152,7 @@ class AUNLE(eqx.Module):
                 energy="none" if choice.gain == 0 else kind,
                 outcome=fit.outcome.name,
                 gain=choice.gain,
+                replaced=choice.replaced,
                 repeats=bases.repeats if isinstance(bases, Repeated) else 1,
                 log_z=np.asarray(choice.log_z).tolist(),
             )

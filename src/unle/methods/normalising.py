@@ -25,6 +25,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from unle.methods.selection import TRAINED
 from unle.models import (
     ConditionalLikelihood,
     Ensemble,
@@ -48,7 +49,6 @@ from unle.train import (
 )
 
 ONLINE_BATCH = 256
-TRAINED = 0.5  # share of the best member's held-out gain, below which a member has not learned what there is to learn
 CONDITIONAL = TiltedTraining(PairedChains(moves=3), depth=4, learning_rate=0.01)
 
 

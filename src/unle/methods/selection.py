@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
+import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -12,6 +14,7 @@ from unle.train import AbstractParticles, JointSpace, Splits, TiltedFit, Validat
 
 LOWEST_ESS = 0.01  # of the particles that estimate Z_pi: eighty of 8,192 draws of the base
 
+TRAINED = 0.5  # share of the best member's held-out gain, below which a member has not learned what there is to learn
 CLEARLY = 2.0  # standard errors of the gain; with one, energies that are of no use would stay one time in six
 
 
@@ -22,11 +25,13 @@ class Choice(NamedTuple):
         models: bases with their energies, or alone; stacked.
         log_z: log-normaliser of each member.
         gain: held-out likelihood above that of the bases, in nats per row; 0 for the bases alone.
+        replaced: how many members had not learned what the best one had, and gave way to it.
     """
 
     models: TiltedModel
     log_z: Float[Array, " member"]
     gain: float
+    replaced: int = 0
 
 
 def clearly_better(scores: Validation) -> bool:
@@ -62,6 +67,7 @@ def gated(
     """Keep the energies only if, with constants estimated afresh, they raise the held-out likelihood.
 
     The gain must exceed two standard errors: where the base is right, energies differ from zero by chance alone.
+    A member whose training did not get under way gives way to the best one: in a mixture it would count like any other.
 
     Args:
         key: randomness of the particles.
@@ -82,4 +88,14 @@ def gated(
     # Other draws than those that chose the chunk: the choice must not flatter itself.
     scores = validate(jr.split(key, members), joint, models, t, w, splits, particles, fit.particles).of_first(held)
     trusted = float(np.min(np.asarray(scores.ess))) > LOWEST_ESS
-    return Choice(models, scores.log_z, float(np.mean(scores.rows))) if trusted and clearly_better(scores) else alone
+    return _with_trained(models, scores) if trusted and clearly_better(scores) else alone
+
+
+def _with_trained(models: TiltedModel, scores: Validation) -> Choice:
+    gains = np.asarray(scores.gain)
+    best, failed = int(np.argmax(gains)), gains < TRAINED * np.max(gains)
+    chosen = np.where(failed, best, np.arange(len(gains)))
+    if failed.any():
+        models = jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, models)
+    log_z = on_device(np.asarray(scores.log_z)[chosen])
+    return Choice(models, log_z, float(np.mean(gains[chosen])), int(failed.sum()))

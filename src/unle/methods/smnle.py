@@ -65,9 +65,9 @@ class SMNLE(eqx.Module):
 
     prior: Prior
     sliced: bool = eqx.field(static=True, default=False, kw_only=True)
-    base: AbstractBaseTraining = GaussianTraining(iterations=1000, weight_decay=0.05)
+    base: AbstractBaseTraining = GaussianTraining(iterations=1000, batch=256, weight_decay=0.05)
     training: ScoreMatching = ScoreMatching()
-    reference: AbstractBaseTraining = GaussianTraining(iterations=1000, weight_decay=0.05)
+    reference: AbstractBaseTraining = GaussianTraining(iterations=1000, batch=256, weight_decay=0.05)
     strategy: Exchange = Exchange()
     normaliser: LogNormaliserTraining | None = OVER_THE_PRIOR
 

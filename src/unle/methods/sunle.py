@@ -82,7 +82,7 @@ class SUNLE(AbstractSequential):
 
     prior: Prior
     simulator: Callable | None = eqx.field(static=True, default=None)
-    base: AbstractBaseTraining = GaussianTraining(weight_decay=0.05)
+    base: AbstractBaseTraining = GaussianTraining(batch=256, weight_decay=0.05)
     members: int = eqx.field(static=True, default=5)
     normalising: AbstractNormalising = Tilted()
     training: TiltedTraining | None = None

@@ -50,7 +50,7 @@ class GaussianTraining(AbstractBaseTraining):
     width: int = eqx.field(static=True, default=64)
     depth: int = eqx.field(static=True, default=5)
     iterations: int = eqx.field(static=True, default=1500)
-    batch: int = eqx.field(static=True, default=256)
+    batch: int = eqx.field(static=True, default=128)
     learning_rate: float = eqx.field(static=True, default=0.03)
     weight_decay: float | None = eqx.field(static=True, default=None)
     average: float = eqx.field(static=True, default=0.98)

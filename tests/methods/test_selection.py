@@ -1,0 +1,64 @@
+"""Which energies are kept, with members that are known exactly."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+from unle.errors import Outcome
+from unle.methods.selection import gated
+from unle.models import AbstractEnergy, ConditionalGaussian, NoEnergy, Straight
+from unle.space import Prior, fit_theta_space
+from unle.train import BaseParticles, JointSpace, Splits, TiltedFit, Validation
+
+ROWS = 600
+
+
+class Narrow(AbstractEnergy):
+    """E = (c - 1) r^2 / 2: the data are N(0, 1 / c), and c = 1 has learned nothing."""
+
+    c: Float[Array, ""]
+
+    def __call__(self, t, r):
+        return 0.5 * (self.c - 1) * jnp.sum(r**2)
+
+
+def choice_of(members):
+    """Gate members with the given c, for data of variance 1 / 4."""
+    count = len(members)
+    joint = JointSpace.of(Prior.normal([0.0], [1.0]), fit_theta_space(np.array([[-1.0], [1.0]])))
+    one = ConditionalGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.eye(1), Straight())
+    bases = jax.tree.map(lambda leaf: jnp.stack([leaf] * count), one)
+    t, w = jr.normal(jr.key(0), (ROWS, 1)), 0.5 * jr.normal(jr.key(1), (ROWS, 1))
+    rows = jnp.arange(ROWS).reshape(count, -1)
+    particles = BaseParticles(n=100, pool=4000, validation=4000)
+    states = jax.vmap(lambda key: particles.init(key, joint, one, t))(jr.split(jr.key(2), count))
+    scored = Validation(np.ones(count), np.ones((count, 1)), jnp.zeros(count), jnp.ones(count))
+    fit = TiltedFit(Narrow(jnp.asarray(members)), states, scored, Outcome.CONVERGED, [])
+    return gated(jr.key(3), joint, bases, fit, t, w, Splits(rows, rows), particles)
+
+
+def test_members_that_learned_are_kept_as_they_are():
+    choice = choice_of([4.0, 3.5, 4.5])
+    assert choice.replaced == 0
+    assert choice.models.energy.c.tolist() == [4.0, 3.5, 4.5]
+    # log Z = -log(c) / 2, and the gain of the truth is (log 4 - 1 + 1 / 4) / 2
+    np.testing.assert_allclose(choice.log_z, -0.5 * np.log([4.0, 3.5, 4.5]), atol=0.1)
+    assert choice.gain == pytest.approx(0.5 * (np.log(4) - 0.75), abs=0.1)
+
+
+def test_a_member_that_did_not_learn_gives_way_to_the_best():
+    choice = choice_of([1.0, 4.0, 1.1])
+    assert choice.replaced == 2
+    assert choice.models.energy.c.tolist() == [4.0, 4.0, 4.0]
+    np.testing.assert_allclose(choice.log_z, choice.log_z[0])
+    assert choice.gain == pytest.approx(0.5 * (np.log(4) - 0.75), abs=0.15)
+
+
+def test_where_none_learned_the_bases_stay_alone():
+    choice = choice_of([1.0, 1.0, 1.0])
+    assert isinstance(choice.models.energy, NoEnergy)
+    assert choice.gain == 0
+    assert choice.replaced == 0
