@@ -39,7 +39,8 @@ class GaussianTraining(AbstractBaseTraining):
         width: units per hidden layer.
         depth: hidden layers.
         iterations: optimiser steps; up to four times as many where there are more than four rows for each.
-        batch: rows per step, at least: one in forty where that is more (fewer if there are fewer).
+        batch: rows per step, at least: one in forty where that is more (fewer if there are fewer); None for that which
+            suits the number of rows, see `batch_for`.
         learning_rate: peak of the cosine schedule.
         weight_decay: decoupled weight decay; None for that which suits the number of rows, see `decay_for`.
         average: decay of the running mean of the weights that is validated and returned.
@@ -50,7 +51,7 @@ class GaussianTraining(AbstractBaseTraining):
     width: int = eqx.field(static=True, default=64)
     depth: int = eqx.field(static=True, default=5)
     iterations: int = eqx.field(static=True, default=1500)
-    batch: int = eqx.field(static=True, default=128)
+    batch: int | None = eqx.field(static=True, default=None)
     learning_rate: float = eqx.field(static=True, default=0.03)
     weight_decay: float | None = eqx.field(static=True, default=None)
     average: float = eqx.field(static=True, default=0.98)
@@ -73,20 +74,33 @@ class GaussianTraining(AbstractBaseTraining):
         return Mlp.stacked(key, members, dim_theta, Flex.outputs(dim_data), **sizes)
 
     def for_rows(self, rows: int, *, in_all: int = 0) -> "GaussianTraining":
-        """Return settings with the steps and the decay for so many rows; patience lasts for the same share of steps.
+        """Return settings with steps, batch and decay for so many rows; patience lasts for the same share of steps.
 
         Args:
             rows: that there are at a time.
             in_all: that there are, if these are a window on more.
         """
         iterations = step_count(self.iterations, rows)
-        decay = decay_for(max(rows, in_all)) if self.weight_decay is None else self.weight_decay
+        most = max(rows, in_all)
+        batch = batch_for(most) if self.batch is None else self.batch
+        decay = decay_for(most) if self.weight_decay is None else self.weight_decay
         chunk = round(self.chunk * iterations / self.iterations)
-        return replace(self, iterations=iterations, chunk=chunk, weight_decay=decay)
+        return replace(self, iterations=iterations, batch=batch_size(batch, rows), chunk=chunk, weight_decay=decay)
 
     def work_per_row(self, dim: int) -> int:
         """Return three times the monomials: all rows, and the training rows in the two factors of a product."""
         return 3 * monomial_count(dim, highest_degree(dim))
+
+
+def batch_for(rows: int) -> int:
+    """Return the smallest batch for so many rows: smaller where there are few, for its noise keeps a network simple.
+
+    Example:
+        >>> from unle.train.gaussian import batch_for
+        >>> [batch_for(rows) for rows in (500, 1_000, 1_500, 2_000, 100_000)]
+        [128, 128, 192, 256, 256]
+    """
+    return round(128 * min(2.0, max(1.0, rows / 1000)))
 
 
 def decay_for(rows: int) -> float:
@@ -135,7 +149,7 @@ def fit_gaussians(
     with progress("Fitting the Gaussian base", total=settings.iterations) as bar:
         for first in range(0, settings.iterations, settings.chunk):
             if stream is not None and first:
-                fresh = stream.take(settings.chunk * batch_size(settings.batch, splits.train.shape[1]))
+                fresh = stream.take(settings.chunk * _batch(settings))
                 t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
             state = _chunk(state, bases, t, w, splits, keys, on_device(first, np.int32), settings)
             score = float(np.mean(np.asarray(state.best_score)))
@@ -158,6 +172,11 @@ class _Fit(NamedTuple):
     best: Mlp
     best_score: Float[Array, " member"]
     best_rows: Float[Array, "member held_out"]
+
+
+def _batch(settings: GaussianTraining) -> int:
+    assert settings.batch is not None  # `for_rows` has chosen one
+    return settings.batch
 
 
 def _optimiser(settings: GaussianTraining) -> optax.GradientTransformation:
@@ -201,7 +220,7 @@ def _zeros(tree):
 @jit_quickly
 def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: GaussianTraining) -> _Fit:
     optimiser = _optimiser(settings)
-    batch = batch_size(settings.batch, splits.train.shape[1])
+    batch = _batch(settings)
 
     def one_member(state: _Fit, base, train, held_out, key) -> _Fit:
         def step(carry, i):

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from unle.models import Bend, Straight
 from unle.models.polynomial import monomial_count, monomials
 from unle.space.transfer import on_device
-from unle.train.splits import Splits
+from unle.train.splits import Splits, others
 
 RIDGE = 1e-3  # prior precision of standardised coefficients, against exactly collinear parameters
 HIGHEST_DEGREE = 4
@@ -117,11 +117,11 @@ class _Products(NamedTuple):
 
     def of_rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return phi' phi and phi' w of some rows."""
-        others = np.setdiff1d(np.arange(len(self.t)), rows)
-        if len(rows) < len(others):
+        rest = others(len(self.t), rows)
+        if len(rows) < len(rest):
             return self.design[rows].T @ self.design[rows], self.design[rows].T @ self.w[rows]
-        left = self.design[others]
-        return self.gram - left.T @ left, self.moments - left.T @ self.w[others]
+        left = self.design[rest]
+        return self.gram - left.T @ left, self.moments - left.T @ self.w[rest]
 
 
 def _rungs(all_rows: _Products, linear: Mean, train: np.ndarray, held_out: np.ndarray) -> list[_Rung]:

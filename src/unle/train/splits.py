@@ -75,8 +75,22 @@ def make_splits(
     rng = np.random.default_rng(np.asarray(jr.key_data(key)))
     order = rng.permutation(n) if among is None else np.argsort(rng.random(among[1])[among[0]])
     held_out = np.stack([np.take(order, np.arange(k * held, (k + 1) * held), mode="wrap") for k in range(members)])
-    train = np.stack([np.setdiff1d(order, rows) for rows in held_out])
+    train = np.stack([others(n, rows) for rows in held_out])
     return Splits(on_device(train, np.int32), on_device(held_out, np.int32))
+
+
+def others(n: int, rows: Int[np.ndarray, " some"]) -> Int[np.ndarray, " rest"]:
+    """Return which of n rows are not among the given ones, in order.
+
+    Example:
+        >>> import numpy as np
+        >>> from unle.train.splits import others
+        >>> others(5, np.array([3, 0])).tolist()
+        [1, 2, 4]
+    """
+    left = np.ones(n, bool)
+    left[rows] = False
+    return np.flatnonzero(left)
 
 
 def pad(
