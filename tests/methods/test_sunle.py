@@ -94,7 +94,7 @@ def narrow():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gaussian, "_scores", counted("gaussian", gaussian._scores))
-        patch.setattr(tilted, "_optimiser", counted("tilted", tilted._optimiser))
+        patch.setattr(tilted, "optimiser_of", counted("tilted", tilted.optimiser_of))
         run = tiny(curved).run([1.2], budget=400, rounds=4, seed=1, on_round=seen.append, on_metrics=note)
     return run, seen
 

@@ -28,12 +28,14 @@ def best_energies(
 
     Args:
         key: randomness of the trainings.
-        train: trains energies of one kind, as `unle.train.fit_tilted` does with sees_theta, start and share.
+        train: trains energies of one kind, as `unle.train.fit_tilted` does with sees_theta, start, share and aim.
         start: what full energies begin with, if not with nothing.
     """
     key_free, key_full, key_continued = split(key, 3)
-    kinds = {"theta-free": train(key_free, sees_theta=False)}
-    free, full = kinds["theta-free"], train(key_full, sees_theta=True, start=start)
+    full = train(key_full, sees_theta=True, start=start)
+    learned = full.validation is not None and clearly_better(full.validation)
+    free = train(key_free, sees_theta=False, aim=full.gain if learned else 0.0)
+    kinds = {"theta-free": free}
     if free.validation is not None and clearly_better(free.validation) and free.gain >= MOSTLY * full.gain:
         begun = WarmStart(free.energies, places(free.particles))
         kinds["continued"] = train(key_continued, sees_theta=True, start=begun, share=CONTINUED)

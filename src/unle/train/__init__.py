@@ -17,7 +17,8 @@ from unle.train.score_matching import ScoreMatching, fit_score_matching
 from unle.train.splits import Splits, held_out_size, make_splits, pad
 from unle.train.stream import Stream
 from unle.train.tied import fit_tied_or_whole
-from unle.train.tilted import TiltedFit, TiltedTraining, compile_tilted, fit_tilted
+from unle.train.tilted import TiltedFit, compile_tilted, fit_tilted
+from unle.train.tilted_training import TiltedTraining
 from unle.train.validation import Validation, validate
 from unle.train.validity import ValidityFit, ValidityTraining, fit_validity
 

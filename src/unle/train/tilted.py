@@ -29,66 +29,21 @@ from unle.samplers import ess, normalise, over_devices
 from unle.space.transfer import on_device, split
 from unle.train.carry import WarmStart
 from unle.train.joint import JointSpace
-from unle.train.particles import AbstractParticles, Batch, Cloud
-from unle.train.pools import DataParticles
+from unle.train.particles import Batch, Cloud
 from unle.train.splits import Splits
 from unle.train.stream import Fresh, Stream, put
+from unle.train.tilted_training import TiltedTraining, begin_at, optimiser_of
 from unle.train.validation import Validation, validate
 
-WARM_UP = 50  # iterations over which the learning rate rises from zero
-FINAL_RATE = 0.02  # the cosine ends at this share of the peak
-CLIP = 5.0  # of every entry of the gradient
 LOWEST_ACCEPTANCE = 0.02  # below, particles no longer follow the model
 LARGEST_GAP = 100.0  # nats between data and particle energies: the particles have left the data
 WORTHWHILE = 0.005  # nats; training that improves by less for long is over
 COLLAPSE = 10.0  # nats of held-out likelihood lost against the best chunk
 MOST_AT_ONCE = 2**17  # rows whose features are computed at a time; a base may need k^2 numbers for each
 BLOCK = 2**12  # rows of a block, beyond that or in a stream
+HOPELESS = 0.5  # share of the gain to be reached, below which training that no longer improves is given up,
+SOON = 4  # chunks, at the earliest
 STEP_BACK = 0.5  # factor on the learning rate after a roll-back
-
-
-class TiltedTraining(eqx.Module):
-    """Settings of tilted maximum likelihood; the defaults serve every task.
-
-    Args:
-        particles: how expectations under the model are followed.
-        width: units per hidden layer of the energy.
-        depth: hidden layers of the energy.
-        bound: largest |E| in nats over a fitted base; None for none.
-        iterations: most optimiser steps; early stopping may end before.
-        batch: data rows per step (fewer if there are fewer).
-        learning_rate: peak of the schedule.
-        weight_decay: decoupled decay of weight matrices.
-        average: decay of the running mean of the weights that is validated and returned.
-        chunk: iterations between validations.
-        patience: chunks without improvement after which training stops (a third of it for the theta-free energy).
-    """
-
-    particles: AbstractParticles = DataParticles()
-    width: int = eqx.field(static=True, default=48)  # a multiple of 16 is faster than 50
-    depth: int = eqx.field(static=True, default=5)
-    bound: float | None = eqx.field(static=True, default=20.0)
-    iterations: int = eqx.field(static=True, default=1000)
-    batch: int = eqx.field(static=True, default=256)
-    learning_rate: float = eqx.field(static=True, default=0.02)
-    weight_decay: float = eqx.field(static=True, default=0.1)
-    average: float = eqx.field(static=True, default=0.98)
-    chunk: int = eqx.field(static=True, default=50)
-    patience: int = eqx.field(static=True, default=10)
-
-    def untrained(
-        self,
-        dim_theta: int,
-        dim_data: int,
-        *,
-        members: int,
-        key: PRNGKeyArray | None = None,
-        sees_theta: bool = True,
-    ) -> MlpEnergy:
-        """Return nearly constant energies, stacked along a leading axis; of a fixed key if none is given."""
-        sizes = {"members": members, "width": self.width, "depth": self.depth, "bound": self.bound}
-        key = jr.key(0) if key is None else key
-        return MlpEnergy.stacked(key, dim_theta, dim_data, sees_theta=sees_theta, **sizes)
 
 
 class ChunkMetrics(NamedTuple):
@@ -156,6 +111,7 @@ def fit_tilted(
     sees_theta: bool,
     start: WarmStart | None = None,
     share: float = 1.0,
+    aim: float = 0.0,
     held: int | None = None,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
     stream: Stream | None = None,
@@ -173,6 +129,7 @@ def fit_tilted(
         sees_theta: False holds the energy's weights on theta at zero: one residual shape for all theta.
         start: energies, and particles if each pair has its own, to begin with; None for nearly constant energies.
         share: of the schedule that is run, its end: good energies to begin with need no more than small steps.
+        aim: held-out gain of other energies: these are given up where they stop improving below half of it.
         held: how many of the held-out rows are not repetitions; all by default.
         on_chunk: called with the record of every chunk, as it ends.
         stream: where other training rows come from, if t and w are a window on more data than fit in memory.
@@ -234,7 +191,8 @@ def fit_tilted(
                 mark, best_chunk = gain, chunk
             if gain > best_gain and healthy.all():
                 best, best_gain, best_validation = state, gain, scores
-            if chunk - best_chunk > patience:
+            hopeless = gain < HOPELESS * aim and chunk + 1 >= SOON
+            if chunk - best_chunk > (0 if hopeless else patience):
                 outcome = Outcome.CONVERGED
                 break
     outcome = Outcome.RECOVERED if recoveries else outcome
@@ -276,31 +234,6 @@ def _healthy(metrics: ChunkMetrics, gains: np.ndarray, highest: np.ndarray) -> n
     )
 
 
-def _optimiser(settings: TiltedTraining) -> optax.GradientTransformation:
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0,
-        settings.learning_rate,
-        min(WARM_UP, settings.iterations // 2),
-        settings.iterations,
-        FINAL_RATE * settings.learning_rate,
-    )
-
-    def matrices(tree):  # biases do not decay
-        return jax.tree.map(lambda leaf: leaf.ndim > 1, tree)
-
-    decay = optax.adamw(schedule, weight_decay=settings.weight_decay, mask=matrices)
-    return optax.chain(optax.clip(CLIP), decay)
-
-
-def _begin_at(step: Int[Array, ""], state: optax.OptState) -> optax.OptState:
-    """Return the state of an optimiser whose learning rate is that of a later step; its moments know nothing yet."""
-
-    def is_schedule(path, value):
-        return getattr(path[-1], "tuple_name", None) == "ScaleByScheduleState"
-
-    return optax.tree_utils.tree_set(state, is_schedule, count=step)
-
-
 @eqx.filter_jit
 def _start(
     keys: Key[Array, " member"],
@@ -316,7 +249,7 @@ def _start(
         particles = settings.particles.init(key, joint, base, t)
         if known is not None:
             particles = settings.particles.started(particles, known)
-        opt = _begin_at(skipped, _optimiser(settings).init(eqx.filter(energy, eqx.is_array)))
+        opt = begin_at(skipped, optimiser_of(settings).init(eqx.filter(energy, eqx.is_array)))
         return _Member(energy, opt, energy, particles, jnp.ones(()))
 
     return eqx.filter_vmap(one)(keys, energies, bases, known)
@@ -349,7 +282,7 @@ def _chunk(
     settings: TiltedTraining,
 ) -> tuple[_Member, ChunkMetrics]:
     """Run one chunk of every member."""
-    optimiser = _optimiser(settings)
+    optimiser = optimiser_of(settings)
     batch = min(settings.batch, train.shape[1])
 
     def one_member(state: _Member, base, r, train, key):
