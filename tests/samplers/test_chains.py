@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError
-from unle.samplers import PerChainStepSize, RandomWalk, SharedStepSize, run_chains
+from unle.samplers import PerChainStepSize, RandomWalk, SharedStepSize, run_chains, run_chains_beside
 
 
 def gaussian(x, mean=0.0):
@@ -20,6 +20,25 @@ def test_draws_are_chain_by_draw_by_dim(strict_ranks):
     assert run.draws.shape == (3, 10, 2)
     np.testing.assert_allclose(run.draws, jnp.broadcast_to(means[:, None], (3, 10, 2)), atol=8.0)
     np.testing.assert_array_equal(run.draws[:, -1], run.positions)
+
+
+def test_coordinates_that_stay_are_conditioned_on():
+    """Of (a, b) with b | a ~ N(2 a, 1), only b moves: to where its conditional is, not its marginal."""
+    a = jnp.repeat(jnp.array([-3.0, 0.0, 3.0]), 200)
+    start = jnp.stack([a, jnp.zeros(600)], axis=1)
+
+    def joint(point):
+        return -0.5 * (point[1] - 2 * point[0]) ** 2 - 0.5 * point[0] ** 2
+
+    def run(still):
+        options = {"steps": 60, "step_size": SharedStepSize()}
+        return run_chains_beside(jr.key(0), start, joint, still=still, **options).positions
+
+    moved = run(1)
+    np.testing.assert_array_equal(moved[:, 0], a)
+    means, error = moved[:, 1].reshape(3, 200).mean(1), 1 / np.sqrt(200)
+    np.testing.assert_allclose(means, [-6.0, 0.0, 6.0], atol=4.5 * error)
+    assert (run(0)[:, 0] != a).all()  # without coordinates that stay all of them move
 
 
 def test_a_frozen_step_size_stays():

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from unle.models import AbstractEnergy, ConditionalGaussian, Flex, Mlp, TiltedModel
+from unle.errors import InputError
+from unle.models import AbstractEnergy, ConditionalGaussian, FixedMeasure, Flex, Mlp, TiltedModel
 from unle.space import Prior, fit_theta_space
 from unle.train import BaseParticles, Batch, DataParticles, JointSpace, PersistentChains, Splits, WarmSmc, validate
 from unle.train.tilted import _gap
@@ -171,3 +172,34 @@ def test_draws_at_the_datas_parameters_are_as_many_at_each_and_belong_to_it(join
     assert np.std(np.asarray(r - 100 * seen)) > 0.3
     assert len(set(np.unique(np.asarray(seen), return_counts=True)[1])) == 1
     assert len(np.unique(np.asarray(seen))) == min(rows, 20)
+
+
+@pytest.mark.parametrize("kind", [PersistentChains, WarmSmc])
+def test_particles_at_the_data_keep_to_their_parameters(kind, joint):
+    """Data of two parameters only: particles are at these, and in the shares of the tilted model."""
+    particles, model = kind(n=4000), TiltedModel(base(), Known(jnp.array([A, B, C])))
+    t = jnp.array([[-2.0], [1.0]])
+
+    @eqx.filter_jit
+    def followed():
+        def step(state, key):
+            return particles.advance(key, joint, state, model, model, NO_BATCH)
+
+        state = particles.init(jr.key(0), joint, model.base, t)
+        return jax.lax.scan(step, state, jr.split(jr.key(1), 40))[1]
+
+    clouds = followed()
+    places, weights = np.asarray(clouds.seen[0])[-1, :, 0], np.exp(np.asarray(clouds.log_weights)[-1])
+    assert set(places) == {-2.0, 1.0}
+    z = np.exp((A + B * np.array([-2.0, 1.0])) ** 2 / (2 * C))  # Z(t), up to a factor: the share of each
+    share = weights[places == 1.0].sum() / weights.sum()
+    assert share == pytest.approx(z[1] / z.sum(), abs=4.5 * 0.5 / np.sqrt(1000))  # a quarter as good as independent
+    assert abs(share - 0.5) > 0.05  # which is not that of the data
+
+
+@pytest.mark.parametrize("kind", [PersistentChains, WarmSmc])
+def test_particles_at_the_data_refuse_a_base_whose_draws_are_never_taken(kind, joint):
+    fixed, t = FixedMeasure(jnp.zeros(1), jnp.asarray(10.0)), jnp.zeros((5, 1))
+    with pytest.raises(InputError, match=f"{kind.__name__}\\(at_data=False\\)"):
+        kind(n=10).init(jr.key(0), joint, fixed, t)
+    assert kind(n=10, at_data=False).init(jr.key(0), joint, fixed, t).particles.positions.shape == (10, 2)
