@@ -10,7 +10,7 @@ from unle.train import DataParticles, PersistentChains, TiltedTraining, WarmSmc
 
 pytestmark = pytest.mark.slow
 BUDGET, DRAWS = 1000, 10_000
-BAR, SEED_SD = 0.55, 0.005  # of the mean over ten observations and several seeds; how much one seed's mean varies
+BAR, SEED_SD = 0.55, 0.007  # of the mean over ten observations and several seeds; how much one seed's mean varies
 PARTICLES = {"default": DataParticles(), "warm SMC": WarmSmc(), "persistent chains": PersistentChains()}
 
 
@@ -28,7 +28,6 @@ def test_two_moons(name):
     references = np.stack([moons.reference(x_o, DRAWS, seed=i) for i, x_o in enumerate(observations)])
     draws = np.stack([np.asarray(one) for one in posterior.sample_many(observations, DRAWS, seed=1)])
     scores = c2st_fast_batch(references, draws)
-    print(f"{name}: {scores.mean():.4f}", scores.round(3))
     assert scores.mean() <= BAR + 2 * SEED_SD, scores
     # The posterior of another observation is told apart, so the score can be bad.
     assert c2st_fast_batch(references[:1], draws[1:2])[0] > 0.8

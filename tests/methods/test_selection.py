@@ -1,5 +1,6 @@
 """Which energies are kept, with members that are known exactly."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -8,7 +9,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from unle.errors import Outcome
-from unle.methods.selection import gated
+from unle.methods.selection import _behind, gated
 from unle.models import AbstractEnergy, ConditionalGaussian, NoEnergy, Straight
 from unle.space import Prior, fit_theta_space
 from unle.train import BaseParticles, JointSpace, Splits, TiltedFit, Validation
@@ -25,19 +26,21 @@ class Narrow(AbstractEnergy):
         return 0.5 * (self.c - 1) * jnp.sum(r**2)
 
 
-def choice_of(members):
-    """Gate members with the given c, for data of variance 1 / 4."""
+def choice_of(members, scales=None, *, replace=True):
+    """Gate members with the given c over bases N(0, scale^2), for data of variance 1 / 4."""
     count = len(members)
     joint = JointSpace.of(Prior.normal([0.0], [1.0]), fit_theta_space(np.array([[-1.0], [1.0]])))
     one = ConditionalGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.eye(1), Straight())
     bases = jax.tree.map(lambda leaf: jnp.stack([leaf] * count), one)
+    if scales is not None:
+        bases = eqx.tree_at(lambda b: b.whitener, bases, 1 / jnp.asarray(scales)[:, None, None])
     t, w = jr.normal(jr.key(0), (ROWS, 1)), 0.5 * jr.normal(jr.key(1), (ROWS, 1))
     rows = jnp.arange(ROWS).reshape(count, -1)
     particles = BaseParticles(n=100, pool=4000, validation=4000)
     states = jax.vmap(lambda key: particles.init(key, joint, one, t))(jr.split(jr.key(2), count))
     scored = Validation(np.ones(count), np.ones((count, 1)), jnp.zeros(count), jnp.ones(count))
     fit = TiltedFit(Narrow(jnp.asarray(members)), states, scored, Outcome.CONVERGED, [])
-    return gated(jr.key(3), joint, bases, fit, t, w, Splits(rows, rows), particles)
+    return gated(jr.key(3), joint, bases, fit, t, w, Splits(rows, rows), particles, replace=replace)
 
 
 def test_members_that_learned_are_kept_as_they_are():
@@ -54,7 +57,34 @@ def test_a_member_that_did_not_learn_gives_way_to_the_best():
     assert choice.replaced == 2
     assert choice.models.energy.c.tolist() == [4.0, 4.0, 4.0]
     np.testing.assert_allclose(choice.log_z, choice.log_z[0])
-    assert choice.gain == pytest.approx(0.5 * (np.log(4) - 0.75), abs=0.15)
+
+
+def test_the_best_comes_with_its_base():
+    choice = choice_of([4.0, 1.0], scales=[1.0, 1.5])
+    assert choice.replaced == 1
+    np.testing.assert_array_equal(choice.models.base.whitener, np.ones((2, 1, 1)))
+
+
+def test_a_member_with_little_to_learn_stays():
+    """The second base is right by itself; its energy gains nothing, and its likelihood is the best."""
+    choice = choice_of([4.0, 1.0], scales=[1.0, 0.5])
+    assert choice.replaced == 0
+    assert choice.models.energy.c.tolist() == [4.0, 1.0]
+
+
+def test_members_are_replaced_by_chance_hardly_ever():
+    """Equally good members gain little, and by chance one of them half of another; its error says so."""
+    rng = np.random.default_rng(0)
+    alike = [_behind(0.1 + rng.normal(scale=0.45, size=(3, 100))).any() for _ in range(1000)]
+    assert np.mean(alike) < 0.03
+    apart = np.array([[0.9], [0.0], [0.9]]) + rng.normal(scale=0.45, size=(3, 100))
+    assert _behind(apart).tolist() == [False, True, False]
+
+
+def test_nobody_is_replaced_unasked():
+    choice = choice_of([1.0, 4.0, 1.1], replace=False)
+    assert choice.replaced == 0
+    np.testing.assert_allclose(choice.models.energy.c, [1.0, 4.0, 1.1])
 
 
 def test_where_none_learned_the_bases_stay_alone():

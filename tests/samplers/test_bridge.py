@@ -52,6 +52,31 @@ def test_a_bridge_to_the_same_density_changes_no_weight():
     np.testing.assert_allclose(info.log_z, 0.0, atol=1e-6)
 
 
+def test_coordinates_that_stay_are_resampled_but_not_moved():
+    """From N(0, I) to the tilt exp(a b / 2): Z = (1 - 1/4)^(-1/2), and var a = 4/3, though no kernel moves a."""
+
+    @jax.jit
+    def one(key):
+        key_start, key_bridge = jr.split(key)
+        start = Particles.equal(jr.normal(key_start, (2000, 2)))
+        normal, tilt = lambda x: -0.5 * jnp.sum(x**2), lambda x: 0.5 * x[0] * x[1]
+        end, info = bridge(key_bridge, start, normal, lambda x: normal(x) + tilt(x), temperatures=4, still=1)
+        kept = jnp.isin(end.positions[:, 0], start.positions[:, 0])
+        moved = ~jnp.isin(end.positions[:, 1], start.positions[:, 1])
+        return info.log_z, end.weights @ end.positions[:, 0] ** 2, jnp.all(kept), jnp.mean(moved)
+
+    log_z, variance, kept, moved = map(np.array, zip(*map(one, jr.split(jr.key(0), 16)), strict=True))
+
+    def score(values, exact):
+        return abs(values.mean() - exact) / (values.std(ddof=1) / 4)
+
+    assert score(np.exp(log_z), 0.75**-0.5) < 4.5
+    assert score(variance, 4 / 3) < 4.5
+    assert score(variance, 1.0) > 9  # precise enough to tell the start from the end
+    assert kept.all()
+    assert (moved > 0.9).all()
+
+
 def test_a_ratio_may_be_given_apart():
     """Common factors cancel in it; the result is the same."""
     plain = bridge(jr.key(0), PARTICLES, log_from, log_to, moves=0)

@@ -137,10 +137,17 @@ def test_products_of_training_rows_are_those_of_all_rows_less_the_others():
 
 
 def test_a_fit_to_more_rows_takes_more_steps_and_waits_as_long_a_share_of_them():
-    settings = GaussianTraining(iterations=100, chunk=10, weight_decay=0.05)
+    settings = GaussianTraining(iterations=100, batch=128, chunk=10, weight_decay=0.05)
     assert settings.for_rows(300) == settings
     longer = settings.for_rows(10_000)
     assert (longer.iterations, longer.chunk) == (400, 40)
+
+
+def test_batches_are_smaller_where_rows_are_few_unless_somebody_said_how_large():
+    batches = [GaussianTraining().for_rows(rows).batch for rows in (100, 900, 1500, 5000, 20_000)]
+    assert batches == [100, 128, 192, 256, 500]
+    assert GaussianTraining(batch=64).for_rows(900).batch == 64
+    assert GaussianTraining().for_rows(900, in_all=5000).batch == 256  # a window on more
 
 
 def test_weights_decay_more_where_rows_are_few_unless_somebody_said_how_much():

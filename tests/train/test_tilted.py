@@ -156,7 +156,8 @@ def test_each_way_of_going_wrong_is_noticed():
 
 def test_only_the_member_that_diverged_goes_back():
     def state(value, rate):
-        return _Member(jnp.full((2, 3), value), (), jnp.full((2, 3), value), jnp.full((2, 1), value), jnp.full(2, rate))
+        energies = jnp.full((2, 3), value)
+        return _Member(energies, energies, (), energies, jnp.full((2, 1), value), jnp.full(2, rate))
 
     after = _roll_back(state(jnp.nan, 1.0), state(5.0, 0.5), jnp.array([True, False]))
     assert np.isnan(after.energy[0]).all()

@@ -143,7 +143,7 @@ class AUNLE(eqx.Module):
                 key_energy,
                 lambda key, **how: fit_tilted(key, joint, bases, *rows, on_chunk=on_chunk, **how, **settings),
             )
-        choice = gated(key_z, joint, bases, fit, *rows, self.training.particles)
+        choice = gated(key_z, joint, bases, fit, *rows, self.training.particles, replace=True)
         if on_metrics is not None and stream is not None:
             on_metrics(stage="stream", window=len(pairs.t), taken=stream.taken)
         if on_metrics is not None:

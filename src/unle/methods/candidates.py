@@ -5,7 +5,8 @@ r"""Energies of three kinds, of which the simplest that is as good is kept.
    What all theta have in common stays in common, for instance the weights of a likelihood's modes.
 3. Full: trained from nothing, whatever theta does to the shape.
 
-The second is tried where the first has most of what the third gains.  Elsewhere its start leads it astray.
+Full energies come first: theta-free ones that stop improving far below their gain need not be trained to the end.  The
+second is tried where the first has most of what the third gains.  Elsewhere its start leads it astray.
 """
 
 from collections.abc import Callable

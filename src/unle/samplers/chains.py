@@ -120,7 +120,10 @@ def run_chains_beside(
     log_density: Callable[[Float[Array, " dim"]], Float[Array, ""]],
     *,
     still: int,
-    **how: Any,
+    steps: int,
+    kernel: AbstractKernel | None = None,
+    step_size: AbstractStepSize | None = None,
+    step_state: StepSizeState | None = None,
 ) -> ChainRun:
     """Move every chain as `run_chains` does, but not in its first coordinates: the target is the rest given these.
 
@@ -129,14 +132,20 @@ def run_chains_beside(
         positions: where each chain starts.
         log_density: log p of one point, up to a constant, which may depend on the coordinates that stay.
         still: how many coordinates stay as they are; 0 for none.
-        how: steps, kernel, step_size and step_state, as for `run_chains`.
+        steps: as for `run_chains`, and so are the others.
+        kernel: likewise.
+        step_size: likewise.
+        step_state: likewise.
     """
+    how = {"steps": steps, "kernel": kernel, "step_size": step_size, "step_state": step_state}
     if still == 0:
         return run_chains(key, positions, log_density, **how)
+
+    def density_given(moving, staying):
+        return log_density(jnp.concatenate([staying, moving]))
+
     stay = positions[:, :still]
-    run = run_chains(
-        key, positions[:, still:], lambda x, stay: log_density(jnp.concatenate([stay, x])), conditions=stay, **how
-    )
+    run = run_chains(key, positions[:, still:], density_given, conditions=stay, **how)
     return run._replace(positions=jnp.concatenate([stay, run.positions], axis=1))
 
 

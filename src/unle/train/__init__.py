@@ -19,7 +19,7 @@ from unle.train.stream import Stream
 from unle.train.tied import fit_tied_or_whole
 from unle.train.tilted import TiltedFit, compile_tilted, fit_tilted
 from unle.train.tilted_training import TiltedTraining
-from unle.train.validation import Validation, validate
+from unle.train.validation import Validation, base_scores, validate
 from unle.train.validity import ValidityFit, ValidityTraining, fit_validity
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "WarmStart",
     "estimate_log_z",
     "descend",
+    "base_scores",
     "compile_tilted",
     "fit_gaussians",
     "fit_log_normaliser",

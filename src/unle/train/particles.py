@@ -64,7 +64,7 @@ class AbstractParticles(eqx.Module):
 
         Args:
             key: randomness of the moves.
-            joint: the space of the particles.
+            joint: the space of parameters under the prior, and of data.
             state: from the previous call.
             old: the model of the previous iteration.
             new: the model now.

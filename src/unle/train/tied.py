@@ -20,6 +20,7 @@ from unle.space.repetition import Blocks
 from unle.space.transfer import on_device
 from unle.train.residuals import look_repeated
 from unle.train.splits import Splits
+from unle.train.validation import base_scores
 
 MOST_ROWS = 50_000  # of single measurements, unless there are more simulations
 LOOKED_AT = 5000  # simulations whose residuals are looked at
@@ -53,7 +54,7 @@ def fit_tied_or_whole(
         tied = Repeated(fit(key_cut, *single_measurements(t, w, splits, blocks)), blocks)
         if _is_repeated(tied, t, w, splits):
             whole = fit(key_whole, t, w, splits)
-            gain = np.ravel(np.asarray(_scores(tied, t, w, splits) - _scores(whole, t, w, splits), float))
+            gain = np.ravel(np.asarray(base_scores(tied, t, w, splits) - base_scores(whole, t, w, splits), float))
             return tied if gain.mean() > gain.std() / np.sqrt(gain.size) else whole  # whole for NaN
     return fit(key_whole, t, w, splits)
 
@@ -101,11 +102,3 @@ def _whitened(bases: AbstractBase, t, w, rows) -> Float[Array, "member row data"
         return jax.lax.map(lambda row: base.whiten(t[row], w[row]), rows, batch_size=500)
 
     return eqx.filter_vmap(of_member)(bases, rows)
-
-
-@eqx.filter_jit
-def _scores(bases: AbstractBase, t, w, splits: Splits) -> Float[Array, "member held_out"]:
-    def of_member(base, held_out):
-        return jax.vmap(base.log_density)(t[held_out], w[held_out])
-
-    return eqx.filter_vmap(of_member)(bases, jnp.asarray(splits.held_out))

@@ -41,8 +41,8 @@ WORTHWHILE = 0.005  # nats; training that improves by less for long is over
 COLLAPSE = 10.0  # nats of held-out likelihood lost against the best chunk
 MOST_AT_ONCE = 2**17  # rows whose features are computed at a time; a base may need k^2 numbers for each
 BLOCK = 2**12  # rows of a block, beyond that or in a stream
-HOPELESS = 0.5  # share of the gain to be reached, below which training that no longer improves is given up,
-SOON = 4  # chunks, at the earliest
+HOPELESS = 0.5  # share of the gain to be reached, below which training that no longer improves is given up
+SOON = 4  # chunks after which it may be
 STEP_BACK = 0.5  # factor on the learning rate after a roll-back
 
 
@@ -92,6 +92,7 @@ class TiltedFit(NamedTuple):
 
 
 class _Member(NamedTuple):
+    before: MlpEnergy  # the energy that the particles stand for: that of one iteration ago
     energy: MlpEnergy
     optimiser: optax.OptState
     average: MlpEnergy
@@ -191,8 +192,8 @@ def fit_tilted(
                 mark, best_chunk = gain, chunk
             if gain > best_gain and healthy.all():
                 best, best_gain, best_validation = state, gain, scores
-            hopeless = gain < HOPELESS * aim and chunk + 1 >= SOON
-            if chunk - best_chunk > (0 if hopeless else patience):
+            hopeless = mark < HOPELESS * aim and chunk + 1 >= SOON
+            if chunk - best_chunk > (min(1, patience) if hopeless else patience):
                 outcome = Outcome.CONVERGED
                 break
     outcome = Outcome.RECOVERED if recoveries else outcome
@@ -250,7 +251,7 @@ def _start(
         if known is not None:
             particles = settings.particles.started(particles, known)
         opt = begin_at(skipped, optimiser_of(settings).init(eqx.filter(energy, eqx.is_array)))
-        return _Member(energy, opt, energy, particles, jnp.ones(()))
+        return _Member(energy, energy, opt, energy, particles, jnp.ones(()))
 
     return eqx.filter_vmap(one)(keys, energies, bases, known)
 
@@ -309,11 +310,10 @@ def _chunk(
             average = jax.tree.map(lambda a, b: settings.average * a + (1 - settings.average) * b, average, new)
             return (energy, new, opt, average, particles), (gap, cloud.acceptance, cloud.step_size, share)
 
-        # The first advance of a chunk goes from the current energy to itself; its update came in the chunk before.
         particles = settings.particles.renew(joint, state.particles, TiltedModel(base, state.energy))
-        carry = (state.energy, state.energy, state.optimiser, state.average, particles)
-        (_, energy, opt, average, particles), record = jax.lax.scan(step, carry, jnp.arange(settings.chunk))
-        return _Member(energy, opt, average, particles, state.rate), ChunkMetrics(*map(jnp.mean, record))
+        carry = (state.before, state.energy, state.optimiser, state.average, particles)
+        (before, energy, opt, average, particles), record = jax.lax.scan(step, carry, jnp.arange(settings.chunk))
+        return _Member(before, energy, opt, average, particles, state.rate), ChunkMetrics(*map(jnp.mean, record))
 
     return eqx.filter_vmap(one_member)(state, bases, r, train, keys)
 

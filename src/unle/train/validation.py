@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from unle.compiling import jit_quickly
-from unle.models import TiltedModel
+from unle.models import AbstractBase, TiltedModel
 from unle.train.joint import JointSpace
 from unle.train.particles import AbstractParticles
 from unle.train.splits import Splits
@@ -73,3 +73,22 @@ def validate(
         return Validation(jnp.mean(rows), rows, jnp.mean(log_z), share)
 
     return eqx.filter_vmap(one)(keys, models, splits.held_out, states)
+
+
+@eqx.filter_jit
+def base_scores(
+    bases: AbstractBase, t: Float[Array, "n dim"], w: Float[Array, "n data"], splits: Splits
+) -> Float[Array, "member held_out"]:
+    """Return log q0(w | t) of the rows held out from each member.
+
+    Args:
+        bases: the members' bases, stacked.
+        t: standardised parameters.
+        w: standardised data.
+        splits: the rows held out from each member.
+    """
+
+    def of_member(base, held_out):
+        return jax.vmap(base.log_density)(t[held_out], w[held_out])
+
+    return eqx.filter_vmap(of_member)(bases, jnp.asarray(splits.held_out))
