@@ -10,7 +10,7 @@ import pytest
 import unle
 from unle.methods import AUNLE
 from unle.methods.pairs import standardised_pairs
-from unle.models import Flex, NoEnergy
+from unle.models import NoEnergy, TwoViews, length_seen
 from unle.posterior import Posterior, TemperedSmc
 from unle.samplers import Sweep
 from unle.simulate import Simulations
@@ -204,8 +204,9 @@ def test_programs_are_compiled_ahead_of_their_use(monkeypatch, noise, programs):
             simulated(noise), seed=1, on_metrics=lambda **r: begun.append(1) if r["stage"] == "training" else None
         )
         fitted = len(compiled)
-        is_network = isinstance(posterior.likelihood.models.base.correction, Flex)
-        energies = method.training.untrained(1, 1, members=2)
+        base = posterior.likelihood.models.base
+        is_network = isinstance(base, TwoViews)
+        energies = method.training.untrained(1, length_seen(base, 1, 1), members=2)
         kept = eqx.tree_at(lambda p: p.likelihood.models.energy, posterior, energies)  # whatever the gate said
         kept.sample([0.0], seed=1)
     finally:

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from unle.models import ConditionalGaussian, FixedMeasure, Flex, Mlp
+from unle.models import (
+    ConditionalGaussian,
+    FixedMeasure,
+    Flex,
+    Mlp,
+    Repeated,
+    Straight,
+    TwoViews,
+    in_two_views,
+    length_seen,
+)
 
 DIM, DATA, DRAWS = 3, 2, 20_000
 INTERCEPT = np.array([0.4, -0.3])
@@ -32,6 +42,7 @@ BASES = {
     "fixed measure": lambda: FixedMeasure(jnp.zeros(DATA), jnp.asarray(1.7)),
     "linear Gaussian": lambda: gaussian(0.0),
     "conditional Gaussian": lambda: gaussian(1.0),
+    "two views": lambda: TwoViews(gaussian(1.0)),
 }
 GAUSSIANS = ["linear Gaussian", "conditional Gaussian"]
 
@@ -120,3 +131,28 @@ def test_a_network_that_ran_away_still_gives_finite_numbers():
     value, slope = eqx.filter_jit(eqx.filter_value_and_grad(lambda base: base.log_density(T[0], V[0])))(base)
     assert np.isfinite(value)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slope))
+
+
+def test_two_views_are_both_residuals():
+    base = gaussian(1.0)
+    r, v = base.features(T[0], V[0]), base.whiten(T[0], V[0])
+    np.testing.assert_array_equal(TwoViews(base).features(T[0], V[0]), jnp.concatenate([r, v]))
+    assert not np.allclose(r, v)
+
+
+@pytest.mark.parametrize(
+    ("base", "seen"),
+    [
+        (gaussian(1.0), 2 * DATA),
+        (eqx.tree_at(lambda b: b.correction, gaussian(1.0), Straight()), DATA),  # r is v
+        (BASES["fixed measure"](), DATA),  # and so it is here
+        (Repeated(gaussian(1.0), ((0, 2), (1, 3))), 4 * DATA),
+        (Repeated(eqx.tree_at(lambda b: b.correction, gaussian(1.0), Straight()), ((0, 2), (1, 3))), 2 * DATA),
+    ],
+)
+def test_a_second_view_is_given_where_it_differs(base, seen):
+    wide = in_two_views(base)
+    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), wide)
+    data = 2 * DATA if isinstance(base, Repeated) else DATA
+    assert length_seen(stacked, DIM, data) == seen
+    assert wide.features(T[0], jnp.ones(data)).shape == (seen,)

@@ -10,7 +10,7 @@ from unle.errors import Outcome
 from unle.models import ConditionalGaussian, Flex, Mlp
 from unle.space import Prior, fit_theta_space
 from unle.train import BaseParticles, JointSpace, TiltedTraining, compile_tilted, fit_tilted, make_splits
-from unle.train.tilted import SOON, ChunkMetrics, _healthy, _Member, _roll_back
+from unle.train.tilted import ChunkMetrics, _healthy, _Member, _roll_back
 
 MEMBERS, ROWS, DIM = 2, 400, 1
 
@@ -109,17 +109,6 @@ def test_training_stops_when_nothing_is_left_to_learn(problem):
     assert result.outcome is Outcome.CONVERGED
     assert len(result.history) < 10
     assert result.gain < 0.02
-
-
-def test_training_far_below_its_aim_is_given_up_once_it_stops_improving(problem):
-    settings = training(iterations=600, chunk=30)
-    alone = fit(problem, settings)
-    given_up = fit(problem, settings, aim=100.0)
-    within_reach = fit(problem, settings, aim=alone.gain)
-    assert SOON <= len(given_up.history) < len(alone.history)
-    assert given_up.outcome is Outcome.CONVERGED
-    assert given_up.history == alone.history[: len(given_up.history)]
-    assert within_reach.history == alone.history
 
 
 @pytest.mark.parametrize("bound", [20.0, None])

@@ -50,7 +50,7 @@ METHODS: dict[str, AbstractContestant] = {
         lambda task: AUNLE(
             task.prior,
             base=FixedBase(),
-            training=TiltedTraining(WarmSmc(at_data=False), width=50, depth=4, bound=None),
+            training=TiltedTraining(WarmSmc(at_data=False), width=50, bound=None, iterations=1000, weight_decay=0.1),
             members=1,
         )
     ),

@@ -9,7 +9,7 @@ import numpy as np
 
 from unle.methods.pairs import Pairs
 from unle.methods.rounds import Fitting
-from unle.models import AbstractBase, AbstractLikelihood, Ensemble, TiltedModel
+from unle.models import AbstractBase, AbstractLikelihood, Ensemble, TiltedModel, length_seen
 from unle.posterior import AbstractStrategy, sampler_compiled
 from unle.space import Prior
 from unle.space.transfer import on_device
@@ -36,7 +36,8 @@ def sampler_ahead(
         of: what becomes of the ensemble before it is sampled.
     """
     members = len(data.splits.train)
-    energies = training.untrained(data.t.shape[1], data.w.shape[1], members=members)
+    sizes = data.t.shape[1], data.w.shape[1]
+    energies = training.untrained(sizes[0], length_seen(bases, *sizes), members=members)
     ensemble = Ensemble(data.theta_space, data.x_space, TiltedModel(bases, energies), on_device(np.zeros(members)))
     return sampler_compiled(prior, of(ensemble), strategy)
 

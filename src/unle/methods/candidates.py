@@ -5,8 +5,9 @@ r"""Energies of three kinds, of which the simplest that is as good is kept.
    What all theta have in common stays in common, for instance the weights of a likelihood's modes.
 3. Full: trained from nothing, whatever theta does to the shape.
 
-Full energies come first: theta-free ones that stop improving far below their gain need not be trained to the end.  The
-second is tried where the first has most of what the third gains.  Elsewhere its start leads it astray.
+They are trained in this order.  If going on with theta gains nothing, theta has nothing to add, and full energies are
+not trained.  If full ones turn out to gain much more than theta-free ones, those that began theta-free are not trusted:
+their start led them astray.
 """
 
 from collections.abc import Callable
@@ -29,17 +30,20 @@ def best_energies(
 
     Args:
         key: randomness of the trainings.
-        train: trains energies of one kind, as `unle.train.fit_tilted` does with sees_theta, start, share and aim.
-        start: what full energies begin with, if not with nothing.
+        train: trains energies of one kind, as `unle.train.fit_tilted` does with sees_theta, start and share.
+        start: what full energies begin with, if not with nothing; they are trained in any case then.
     """
     key_free, key_full, key_continued = split(key, 3)
-    full = train(key_full, sees_theta=True, start=start)
-    learned = full.validation is not None and clearly_better(full.validation)
-    free = train(key_free, sees_theta=False, aim=full.gain if learned else 0.0)
+    free = train(key_free, sees_theta=False)
     kinds = {"theta-free": free}
-    if free.validation is not None and clearly_better(free.validation) and free.gain >= MOSTLY * full.gain:
+    if free.validation is not None and clearly_better(free.validation):
         begun = WarmStart(free.energies, places(free.particles))
         kinds["continued"] = train(key_continued, sees_theta=True, start=begun, share=CONTINUED)
+        if start is None and kinds["continued"].gain <= free.gain:
+            return free, "theta-free"
+    full = train(key_full, sees_theta=True, start=start)
+    if free.gain < MOSTLY * full.gain:
+        kinds.pop("continued", None)
     kinds["full"] = full
     best = reduce(simplest_as_good, kinds.values())
     return best, next(name for name, fit in kinds.items() if fit is best)

@@ -49,7 +49,7 @@ from unle.train import (
 )
 
 ONLINE_BATCH = 256
-CONDITIONAL = TiltedTraining(PairedChains(moves=3), depth=4, learning_rate=0.01)
+CONDITIONAL = TiltedTraining(PairedChains(moves=3), iterations=1000, learning_rate=0.01, weight_decay=0.1)
 
 
 class Resolved(NamedTuple):
@@ -118,7 +118,7 @@ class Tilted(AbstractNormalising):
         energies: how energies are trained.
     """
 
-    energies: TiltedTraining = TiltedTraining(DataParticles(n=512), depth=4)
+    energies: TiltedTraining = TiltedTraining(DataParticles(n=512), iterations=1000, weight_decay=0.1)
 
     def __call__(self, key, fitted):
         """Return the ensemble as it is: its Z is constant as far as training got."""

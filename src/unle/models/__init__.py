@@ -24,6 +24,7 @@ from unle.models.validity import (
     ValidPower,
     with_validity,
 )
+from unle.models.views import TwoViews, in_two_views, length_seen
 
 __all__ = [
     "AbstractBase",
@@ -60,10 +61,13 @@ __all__ = [
     "TiltedLikelihood",
     "TiltedModel",
     "TractableLikelihood",
+    "TwoViews",
     "ValidPower",
     "ValidityNet",
     "agreed",
     "geometric_pool",
+    "in_two_views",
+    "length_seen",
     "mixture",
     "with_validity",
 ]

@@ -49,11 +49,11 @@ class AbstractBase(eqx.Module):
         """Draw n of v, so that each `unwhiten(t, v)` is a draw of q0(. | t)."""
 
     @abc.abstractmethod
-    def features(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " data"]:
-        """Return r, what an energy sees of w next to t."""
+    def features(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " seen"]:
+        """Return r, what an energy sees of w next to t; it may be longer than w."""
 
     @abc.abstractmethod
-    def features_whitened(self, t: Float[Array, " dim"], v: Float[Array, " data"]) -> Float[Array, " data"]:
+    def features_whitened(self, t: Float[Array, " dim"], v: Float[Array, " data"]) -> Float[Array, " seen"]:
         """Return r at the coordinates v, without the detour over w."""
 
 
@@ -109,7 +109,8 @@ class ConditionalGaussian(AbstractBase):
     and a correction turns them into v ~ N(0, I): nothing, a polynomial or a network of t, see
     `unle.models.correction`.
 
-    Energies see r, not v: their shapes are simpler next to data than next to residuals of a mean that wiggles.
+    Energies see r: shapes are simpler next to data than next to residuals of a mean that wiggles.  `TwoViews` lets them
+    see v besides.
 
     Args:
         intercept: b, shape (k,).

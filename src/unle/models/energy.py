@@ -15,7 +15,7 @@ class AbstractEnergy(eqx.Module):
     """A scalar function of t and of the base's features r of w."""
 
     @abc.abstractmethod
-    def __call__(self, t: Float[Array, " dim"], r: Float[Array, " data"]) -> Float[Array, ""]:
+    def __call__(self, t: Float[Array, " dim"], r: Float[Array, " seen"]) -> Float[Array, ""]:
         """Return E(t, r)."""
 
 
@@ -40,7 +40,7 @@ class MlpEnergy(AbstractEnergy):
         cls,
         key: PRNGKeyArray,
         dim_theta: int,
-        dim_data: int,
+        dim_seen: int,
         *,
         width: int,
         depth: int,
@@ -48,10 +48,10 @@ class MlpEnergy(AbstractEnergy):
         sees_theta: Bool[Array, ""] | bool = True,
     ) -> "MlpEnergy":
         """Return a new, nearly constant energy; one that does not see theta has no weight on t."""
-        net = Mlp(key, dim_theta + dim_data, 1, width=width, depth=depth, output_scale=0.1)
+        net = Mlp(key, dim_theta + dim_seen, 1, width=width, depth=depth, output_scale=0.1)
         first = net.weights[0]
         blind = jnp.where(
-            (jnp.arange(dim_theta + dim_data)[:, None] < dim_theta) & ~jnp.asarray(sees_theta), 0.0, first
+            (jnp.arange(dim_theta + dim_seen)[:, None] < dim_theta) & ~jnp.asarray(sees_theta), 0.0, first
         )
         return cls(eqx.tree_at(lambda n: n.weights[0], net, blind), bound)
 
@@ -60,7 +60,7 @@ class MlpEnergy(AbstractEnergy):
         cls,
         key: PRNGKeyArray,
         dim_theta: int,
-        dim_data: int,
+        dim_seen: int,
         *,
         members: int,
         width: int,
@@ -69,7 +69,7 @@ class MlpEnergy(AbstractEnergy):
         sees_theta: bool,
     ) -> "MlpEnergy":
         """Return new energies of an ensemble, stacked along a leading axis; see `Mlp.stacked`."""
-        nets = Mlp.stacked(key, members, dim_theta + dim_data, 1, width=width, depth=depth, output_scale=0.1)
+        nets = Mlp.stacked(key, members, dim_theta + dim_seen, 1, width=width, depth=depth, output_scale=0.1)
         if not sees_theta:
             first = np.array(nets.weights[0])
             first[:, :dim_theta] = 0.0

@@ -41,8 +41,6 @@ WORTHWHILE = 0.005  # nats; training that improves by less for long is over
 COLLAPSE = 10.0  # nats of held-out likelihood lost against the best chunk
 MOST_AT_ONCE = 2**17  # rows whose features are computed at a time; a base may need k^2 numbers for each
 BLOCK = 2**12  # rows of a block, beyond that or in a stream
-HOPELESS = 0.5  # share of the gain to be reached, below which training that no longer improves is given up
-SOON = 4  # chunks after which it may be
 STEP_BACK = 0.5  # factor on the learning rate after a roll-back
 
 
@@ -112,7 +110,6 @@ def fit_tilted(
     sees_theta: bool,
     start: WarmStart | None = None,
     share: float = 1.0,
-    aim: float = 0.0,
     held: int | None = None,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
     stream: Stream | None = None,
@@ -130,7 +127,6 @@ def fit_tilted(
         sees_theta: False holds the energy's weights on theta at zero: one residual shape for all theta.
         start: energies, and particles if each pair has its own, to begin with; None for nearly constant energies.
         share: of the schedule that is run, its end: good energies to begin with need no more than small steps.
-        aim: held-out gain of other energies: these are given up where they stop improving below half of it.
         held: how many of the held-out rows are not repetitions; all by default.
         on_chunk: called with the record of every chunk, as it ends.
         stream: where other training rows come from, if t and w are a window on more data than fit in memory.
@@ -146,9 +142,9 @@ def fit_tilted(
     key_net, key_particles = split(key_init, 2)
     known = None if start is None else start.particles
     sizes = {"members": members, "key": key_net, "sees_theta": sees_theta}
-    energies = settings.untrained(t.shape[1], w.shape[1], **sizes) if start is None else start.energies
-    state = _start(jr.split(key_particles, members), energies, joint, bases, t, skipped, settings, known)
     r = _features(bases, t, w, block=_block(t, stream))
+    energies = settings.untrained(t.shape[1], r.shape[-1], **sizes) if start is None else start.energies
+    state = _start(jr.split(key_particles, members), energies, joint, bases, t, skipped, settings, known)
     best, best_gain, best_validation = state, 0.0, None
     mark, best_chunk = 0.0, -1
     highest = np.zeros(members)
@@ -192,8 +188,7 @@ def fit_tilted(
                 mark, best_chunk = gain, chunk
             if gain > best_gain and healthy.all():
                 best, best_gain, best_validation = state, gain, scores
-            hopeless = mark < HOPELESS * aim and chunk + 1 >= SOON
-            if chunk - best_chunk > (min(1, patience) if hopeless else patience):
+            if chunk - best_chunk > patience:
                 outcome = Outcome.CONVERGED
                 break
     outcome = Outcome.RECOVERED if recoveries else outcome
@@ -213,9 +208,9 @@ def compile_tilted(
     """Compile what `fit_tilted` runs, for bases of the same structure and shapes; arguments are as there."""
     members = splits.train.shape[0]
     keys, zero = jr.split(jr.key(0), members), on_device(0, np.int32)
-    energies = settings.untrained(t.shape[1], w.shape[1], members=members)
-    state = _start(keys, energies, joint, bases, t, zero, settings, None)
     r = _features(bases, t, w, block=_block(t, stream))
+    energies = settings.untrained(t.shape[1], r.shape[-1], members=members)
+    state = _start(keys, energies, joint, bases, t, zero, settings, None)
     _chunk.lower(state, joint, bases, t, r, splits.train, keys, zero, on_device(1, bool), settings).compile()
     model = TiltedModel(bases, energies)
     validate.lower(keys, joint, model, t, w, splits, settings.particles, state.particles).compile()
@@ -257,7 +252,7 @@ def _start(
 
 
 @eqx.filter_jit
-def _features(bases: AbstractBase, t, w, *, block: int | None) -> Float[Array, "member n data"]:
+def _features(bases: AbstractBase, t, w, *, block: int | None) -> Float[Array, "member n seen"]:
     """Return what the energies see of the data, all rows at a time or in blocks, which need less memory."""
     if block is None:
         return eqx.filter_vmap(lambda base: jax.vmap(base.features)(t, w))(bases)
@@ -265,7 +260,7 @@ def _features(bases: AbstractBase, t, w, *, block: int | None) -> Float[Array, "
 
 
 @eqx.filter_jit
-def _put_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "member n data"]:
+def _put_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "member n seen"]:
     return r.at[:, fresh.places].set(_features(bases, fresh.t, fresh.w, block=BLOCK))
 
 
@@ -275,7 +270,7 @@ def _chunk(
     joint: JointSpace,
     bases: AbstractBase,
     t: Float[Array, "n dim"],
-    r: Float[Array, "member n data"],
+    r: Float[Array, "member n seen"],
     train: Int[Array, "member train"],
     keys: Key[Array, " member"],
     first: Int[Array, ""],

@@ -34,12 +34,12 @@ class TiltedTraining(eqx.Module):
 
     particles: AbstractParticles = DataParticles()
     width: int = eqx.field(static=True, default=48)  # a multiple of 16 is faster than 50
-    depth: int = eqx.field(static=True, default=5)
+    depth: int = eqx.field(static=True, default=4)
     bound: float | None = eqx.field(static=True, default=20.0)
-    iterations: int = eqx.field(static=True, default=1000)
+    iterations: int = eqx.field(static=True, default=600)
     batch: int = eqx.field(static=True, default=256)
     learning_rate: float = eqx.field(static=True, default=0.02)
-    weight_decay: float = eqx.field(static=True, default=0.1)
+    weight_decay: float = eqx.field(static=True, default=0.2)
     average: float = eqx.field(static=True, default=0.98)
     chunk: int = eqx.field(static=True, default=50)
     patience: int = eqx.field(static=True, default=10)
@@ -47,7 +47,7 @@ class TiltedTraining(eqx.Module):
     def untrained(
         self,
         dim_theta: int,
-        dim_data: int,
+        dim_seen: int,
         *,
         members: int,
         key: PRNGKeyArray | None = None,
@@ -56,7 +56,7 @@ class TiltedTraining(eqx.Module):
         """Return nearly constant energies, stacked along a leading axis; of a fixed key if none is given."""
         sizes = {"members": members, "width": self.width, "depth": self.depth, "bound": self.bound}
         key = jr.key(0) if key is None else key
-        return MlpEnergy.stacked(key, dim_theta, dim_data, sees_theta=sees_theta, **sizes)
+        return MlpEnergy.stacked(key, dim_theta, dim_seen, sees_theta=sees_theta, **sizes)
 
 
 def optimiser_of(settings: TiltedTraining) -> optax.GradientTransformation:
