@@ -62,7 +62,7 @@ def main() -> None:
     simulations = unle.simulate(simulator, prior, options.budget, seed=0)
     print(simulations.summary())
 
-    # Three members instead of five: a little less accurate, and faster.
+    # Three members instead of four: a little less accurate, and faster.
     posterior = unle.AUNLE(prior, members=3).fit(simulations, seed=1)
     draws = posterior.sample(x_o, options.draws, seed=2)
     print(draws.summary().to_string())

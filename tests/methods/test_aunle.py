@@ -10,7 +10,7 @@ import pytest
 import unle
 from unle.methods import AUNLE
 from unle.methods.pairs import standardised_pairs
-from unle.models import NoEnergy, TwoViews, length_seen
+from unle.models import Flex, NoEnergy, TwoViews, length_seen
 from unle.posterior import Posterior, TemperedSmc
 from unle.samplers import Sweep
 from unle.simulate import Simulations
@@ -184,6 +184,25 @@ def uneven(rng):
     return np.exp(1.5 * theta) * rng.normal(size=(ROWS, 1))
 
 
+def test_energies_that_see_two_residuals_are_kept_saved_and_sampled(tmp_path):
+    """Two peaks as far apart as theta says: a network bends the base, and an energy on top of it tells them apart."""
+
+    def peaks(rng):
+        theta = np.random.default_rng(0).normal(size=(ROWS, 1))
+        return np.exp(theta) * (rng.choice([-2.0, 2.0], (ROWS, 1)) + 0.3 * rng.normal(size=(ROWS, 1)))
+
+    notes = Notes()
+    posterior = tiny().fit(simulated(peaks), seed=1, on_metrics=notes)
+    base = posterior.likelihood.models.base
+    assert isinstance(base, TwoViews)
+    assert notes[-1]["gain"] > 0.2
+    posterior.save(tmp_path / "fit")
+    theta = np.linspace(-2, 2, 7)[:, None]
+    again = Posterior.load(tmp_path / "fit")
+    np.testing.assert_array_equal(again.log_prob(theta, [0.5]), posterior.log_prob(theta, [0.5]))
+    assert np.isfinite(np.asarray(again.sample([0.5], 200, seed=1))).all()
+
+
 @pytest.mark.parametrize(("noise", "programs"), [(uneven, 1), (gaussian, 2)], ids=["right guess", "wrong guess"])
 def test_programs_are_compiled_ahead_of_their_use(monkeypatch, noise, programs):
     """Training for bases of networks, while they are fitted; the sampler, once training is under way."""
@@ -205,7 +224,7 @@ def test_programs_are_compiled_ahead_of_their_use(monkeypatch, noise, programs):
         )
         fitted = len(compiled)
         base = posterior.likelihood.models.base
-        is_network = isinstance(base, TwoViews)
+        is_network = isinstance(base, TwoViews) and isinstance(base.base.correction, Flex)
         energies = method.training.untrained(1, length_seen(base, 1, 1), members=2)
         kept = eqx.tree_at(lambda p: p.likelihood.models.energy, posterior, energies)  # whatever the gate said
         kept.sample([0.0], seed=1)

@@ -29,10 +29,11 @@ class Scripted:
 
     def __init__(self, free, full, continued=None, particles=None):
         self.free, self.full, self.continued = fit(free, 1, particles), fit(full, 2), fit(continued, 3)
-        self.calls = []
+        self.calls, self.aims = [], []
 
-    def __call__(self, key, *, sees_theta, start=None, share=1.0):
+    def __call__(self, key, *, sees_theta, start=None, share=1.0, aim=0.0):
         self.calls.append((sees_theta, start, share))
+        self.aims.append(aim)
         if not sees_theta:
             return self.free
         return self.full if share == 1 else self.continued
@@ -42,7 +43,6 @@ class Scripted:
     ("free", "continued", "full", "kept", "name"),
     [
         (1.0, 1.0, 1.0, "free", "theta-free"),  # as good as the others
-        (1.0, 1.001, 1.001, "free", "theta-free"),
         (1.0, 1.2, 1.3, "full", "full"),
         (1.0, 1.2, 1.2, "continued", "continued"),  # the simpler of two that are better
         (1.0, 1.2, 1.1, "continued", "continued"),
@@ -65,28 +65,26 @@ def test_full_energies_begin_where_they_are_told_and_continued_ones_at_the_theta
     train = Scripted(1.0, 1.0, 1.0, particles)
     start = WarmStart(fit(1.0, 4).energies, None)
     best_energies(jr.key(0), train, start=start)
-    assert [call[0] for call in train.calls] == [False, True, True]
-    assert train.calls[0][1] is None
-    assert train.calls[2][1] is start
-    begun, share = train.calls[1][1:]
+    assert [call[0] for call in train.calls] == [True, False, True]
+    assert train.calls[0][1] is start
+    assert train.calls[1][1] is None
+    begun, share = train.calls[2][1:]
     assert begun.energies is train.free.energies
     assert begun.particles[0] is positions  # each pair goes on with its own
     assert 0 < share < 1
 
 
-@pytest.mark.parametrize(
-    ("free", "continued", "trained"),
-    [
-        (0.0, None, ["free", "full"]),  # nothing to continue from
-        (1.0, 0.9, ["free", "continued"]),  # theta has nothing to add
-        (1.0, 1.1, ["free", "continued", "full"]),
-    ],
-)
-def test_energies_are_trained_as_far_as_theta_adds_to_them(free, continued, trained):
-    train = Scripted(free, 2.0, continued)
+def test_nothing_is_continued_where_theta_matters():
+    train = Scripted(0.5, 1.0, 1.0)
     best_energies(jr.key(0), train)
-    names = {(False, 1.0): "free", (True, 1.0): "full"}
-    assert [names.get((call[0], call[2]), "continued") for call in train.calls] == trained
+    assert len(train.calls) == 2
+
+
+@pytest.mark.parametrize(("full", "aim"), [(1.0, 1.0), (0.0, 0.0), (None, 0.0)])
+def test_theta_free_energies_aim_at_what_full_ones_clearly_gained(full, aim):
+    train = Scripted(0.0, full)
+    best_energies(jr.key(0), train)
+    assert train.aims == [0.0, pytest.approx(aim, abs=1e-6)]
 
 
 def test_repetitions_of_held_out_rows_do_not_count():

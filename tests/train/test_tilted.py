@@ -1,5 +1,7 @@
 """The training loop: what it keeps, when it stops, and how it survives numbers that blow up."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -9,8 +11,17 @@ import pytest
 from unle.errors import Outcome
 from unle.models import ConditionalGaussian, Flex, Mlp
 from unle.space import Prior, fit_theta_space
-from unle.train import BaseParticles, JointSpace, TiltedTraining, compile_tilted, fit_tilted, make_splits
-from unle.train.tilted import ChunkMetrics, _healthy, _Member, _roll_back
+from unle.train import (
+    BaseParticles,
+    JointSpace,
+    TiltedTraining,
+    WarmSmc,
+    WarmStart,
+    compile_tilted,
+    fit_tilted,
+    make_splits,
+)
+from unle.train.tilted import SOON, ChunkMetrics, _healthy, _Member, _roll_back
 
 MEMBERS, ROWS, DIM = 2, 400, 1
 
@@ -109,6 +120,28 @@ def test_training_stops_when_nothing_is_left_to_learn(problem):
     assert result.outcome is Outcome.CONVERGED
     assert len(result.history) < 10
     assert result.gain < 0.02
+
+
+def test_training_far_below_its_aim_is_given_up_once_it_stops_improving(problem):
+    settings = training(iterations=600, chunk=30)
+    alone = fit(problem, settings)
+    given_up = fit(problem, settings, aim=100.0)
+    within_reach = fit(problem, settings, aim=alone.gain)
+    assert SOON <= len(given_up.history) < len(alone.history)
+    assert given_up.outcome is Outcome.CONVERGED
+    assert given_up.history == alone.history[: len(given_up.history)]
+    assert within_reach.history == alone.history
+
+
+def test_warm_smc_that_begins_with_a_trained_energy_weighs_its_first_particles_by_it(problem, fitted):
+    """They are draws of the base: taken for those of the model, they would pull the energy back to nothing."""
+    settings = replace(training(), particles=WarmSmc(n=2000, moves=1), iterations=20, chunk=20, learning_rate=1e-6)
+    result = fit(problem, settings, start=WarmStart(fitted.energies, None))
+    of_base = replace(settings, particles=BaseParticles(n=2000))
+    assert result.history[0]["gap"] == pytest.approx(
+        fit(problem, of_base, start=WarmStart(fitted.energies, None)).history[0]["gap"], abs=0.05
+    )
+    assert result.history[0]["ess"] < 0.99
 
 
 @pytest.mark.parametrize("bound", [20.0, None])

@@ -1,9 +1,12 @@
 """The contestants of the benchmark, one line each."""
 
+from dataclasses import replace
+
 from unle.bench.contestant import AbstractContestant, Amortised, Sequential
 from unle.bench.peers import Peer
 from unle.bench.yardsticks import Exact, FromPrior
 from unle.methods import AUNLE, NLE, SMNLE, SNLE, SUNLE, ByExchange
+from unle.methods.normalising import PATIENT
 from unle.models import ConditionalLikelihood, Ensemble, SplineFlow
 from unle.models.flows import check_flows
 from unle.posterior import Exchange, Posterior
@@ -50,7 +53,7 @@ METHODS: dict[str, AbstractContestant] = {
         lambda task: AUNLE(
             task.prior,
             base=FixedBase(),
-            training=TiltedTraining(WarmSmc(at_data=False), width=50, bound=None, iterations=1000, weight_decay=0.1),
+            training=replace(PATIENT, particles=WarmSmc(at_data=False), width=50, bound=None),
             members=1,
         )
     ),

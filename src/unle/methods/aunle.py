@@ -47,7 +47,7 @@ class AUNLE(eqx.Module):
 
     The defaults are meant for every task.  The original algorithm of the paper is
     `AUNLE(prior, base=FixedBase(), members=1, training=TiltedTraining(PersistentChains(at_data=False), bound=None,
-    width=50, iterations=1000, weight_decay=0.1))`.
+    width=50, iterations=1000, weight_decay=0.1, patience=10))`.
 
     Args:
         prior: the prior the simulations were drawn from.
@@ -57,7 +57,6 @@ class AUNLE(eqx.Module):
         strategy: how the posterior is sampled.
         repetition: whether to look for repeated measurements in x; if it consists of k that are alike and independent
             given theta, one base is fitted to all of them, k times the data.
-        two_views: whether energies see, next to the residual of the base's linear part, that of the whole base.
 
     Example:
         >>> import numpy as np, unle
@@ -73,7 +72,6 @@ class AUNLE(eqx.Module):
     members: int = eqx.field(static=True, default=4)
     strategy: AbstractStrategy = TemperedSmc()
     repetition: bool = eqx.field(static=True, default=True, kw_only=True)
-    two_views: bool = eqx.field(static=True, default=True, kw_only=True)
 
     def __check_init__(self):
         if self.members < 1:
@@ -115,7 +113,8 @@ class AUNLE(eqx.Module):
         rows = pairs.t, pairs.w, splits
         settings = {"settings": self.training, "stream": stream}
         sizes = pairs.t.shape[1], pairs.w.shape[1]
-        likely = None if pairs.cuts else self._seen(self.base.untrained(*sizes, members=self.members))
+        likely = None if pairs.cuts else self.base.untrained(*sizes, members=self.members)
+        likely = None if likely is None else in_two_views(likely)
 
         def compile_training(bases: AbstractBase) -> None:
             compile_tilted(JointSpace.of(self.prior, pairs.theta_space), bases, *rows, **settings)
@@ -133,7 +132,7 @@ class AUNLE(eqx.Module):
                 with nullcontext() if likely is None else meanwhile(partial(compile_training, likely)):
                     bases = self.base.fit(key_base, *rows, stream=stream)
             repeats = bases.repeats if isinstance(bases, Repeated) else 1
-            bases = self._seen(bases)
+            bases = in_two_views(bases)
             samplers = [] if alike(guess, bases) else [sampler_of(bases)]
 
             def on_chunk(record):
@@ -162,7 +161,3 @@ class AUNLE(eqx.Module):
             )
         ensemble = Ensemble(pairs.theta_space, pairs.x_space, choice.models, choice.log_z)
         return Posterior(self.prior, ensemble, self.strategy)
-
-    def _seen(self, bases):
-        """Return bases as the energies see them; None if there are none yet."""
-        return bases if bases is None or not self.two_views else in_two_views(bases)

@@ -1,13 +1,13 @@
 r"""Energies of three kinds, of which the simplest that is as good is kept.
 
-1. Theta-free: one shape of the residual r for all theta.  All simulations teach it, whatever their theta.
+1. Theta-free: one function of the residuals for all theta.  All simulations teach it, whatever their theta.  It has no
+   weight on t; of two residuals it can tell how the base has moved, which is all that it knows of theta.
 2. Theta-free to begin with: training goes on with small steps and may bend the shape with theta, where data ask for it.
    What all theta have in common stays in common, for instance the weights of a likelihood's modes.
 3. Full: trained from nothing, whatever theta does to the shape.
 
-They are trained in this order.  If going on with theta gains nothing, theta has nothing to add, and full energies are
-not trained.  If full ones turn out to gain much more than theta-free ones, those that began theta-free are not trusted:
-their start led them astray.
+Full energies come first: theta-free ones that stop improving far below their gain need not be trained to the end.  The
+second is tried where the first has most of what the third gains.  Elsewhere its start leads it astray.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from unle.methods.selection import clearly_better, simplest_as_good
 from unle.space.transfer import split
 from unle.train import TiltedFit, WarmStart, places
 
-MOSTLY = 0.75  # of the gain of full energies: with that the shape of the residual hardly depends on theta
+MOSTLY = 0.75  # of the gain of full energies: with that the residuals say nearly all
 CONTINUED = 0.4  # of the training schedule, its end, for energies that were theta-free
 
 
@@ -30,20 +30,17 @@ def best_energies(
 
     Args:
         key: randomness of the trainings.
-        train: trains energies of one kind, as `unle.train.fit_tilted` does with sees_theta, start and share.
-        start: what full energies begin with, if not with nothing; they are trained in any case then.
+        train: trains energies of one kind, as `unle.train.fit_tilted` does with sees_theta, start, share and aim.
+        start: what full energies begin with, if not with nothing.
     """
     key_free, key_full, key_continued = split(key, 3)
-    free = train(key_free, sees_theta=False)
+    full = train(key_full, sees_theta=True, start=start)
+    learned = full.validation is not None and clearly_better(full.validation)
+    free = train(key_free, sees_theta=False, aim=full.gain if learned else 0.0)
     kinds = {"theta-free": free}
-    if free.validation is not None and clearly_better(free.validation):
+    if free.validation is not None and clearly_better(free.validation) and free.gain >= MOSTLY * full.gain:
         begun = WarmStart(free.energies, places(free.particles))
         kinds["continued"] = train(key_continued, sees_theta=True, start=begun, share=CONTINUED)
-        if start is None and kinds["continued"].gain <= free.gain:
-            return free, "theta-free"
-    full = train(key_full, sees_theta=True, start=start)
-    if free.gain < MOSTLY * full.gain:
-        kinds.pop("continued", None)
     kinds["full"] = full
     best = reduce(simplest_as_good, kinds.values())
     return best, next(name for name, fit in kinds.items() if fit is best)

@@ -58,10 +58,10 @@ def row_bytes(dim: int, width: int, *, members: int, work: int = 0) -> int:
     Args:
         dim: number of parameters.
         width: number of data.
-        members: of the ensemble, each of which keeps features of the data.
+        members: of the ensemble, each of which keeps features of the data, up to twice as many as these.
         work: numbers that the base's fit needs besides; see `AbstractBaseTraining.work_per_row`.
     """
     numbers = dim + width
     fitting_spaces, fitting_means = 8 * COPIES * numbers, 8 * (COPIES_OF_MEANS * numbers + work)
-    training = 12 * numbers + members * (8 * width + PLACES)
+    training = 12 * numbers + members * (16 * width + PLACES)
     return max(fitting_spaces, fitting_means, training) + 8 * dim + BESIDES

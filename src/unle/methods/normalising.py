@@ -15,6 +15,7 @@ then, and the posterior is doubly intractable:
 
 import abc
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -49,7 +50,8 @@ from unle.train import (
 )
 
 ONLINE_BATCH = 256
-CONDITIONAL = TiltedTraining(PairedChains(moves=3), iterations=1000, learning_rate=0.01, weight_decay=0.1)
+PATIENT = TiltedTraining(DataParticles(n=512), iterations=1000, weight_decay=0.1, patience=10)  # with one view of data
+CONDITIONAL = replace(PATIENT, particles=PairedChains(moves=3), learning_rate=0.01)
 
 
 class Resolved(NamedTuple):
@@ -118,7 +120,7 @@ class Tilted(AbstractNormalising):
         energies: how energies are trained.
     """
 
-    energies: TiltedTraining = TiltedTraining(DataParticles(n=512), iterations=1000, weight_decay=0.1)
+    energies: TiltedTraining = PATIENT
 
     def __call__(self, key, fitted):
         """Return the ensemble as it is: its Z is constant as far as training got."""

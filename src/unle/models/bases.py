@@ -29,16 +29,14 @@ class AbstractBase(eqx.Module):
     """
 
     @abc.abstractmethod
-    def whiten(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " data"]:
-        """Return the coordinates v of w, given t."""
+    def whiten_with_log_det(
+        self, t: Float[Array, " dim"], w: Float[Array, " data"]
+    ) -> tuple[Float[Array, " data"], Float[Array, ""]]:
+        """Return the coordinates v of w, given t, and log |det dv/dw|."""
 
     @abc.abstractmethod
     def unwhiten(self, t: Float[Array, " dim"], v: Float[Array, " data"]) -> Float[Array, " data"]:
         """Return w at the coordinates v, given t."""
-
-    @abc.abstractmethod
-    def log_density(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, ""]:
-        """Return log q0(w | t)."""
 
     @abc.abstractmethod
     def log_density_whitened(self, v: Float[Array, " data"]) -> Float[Array, ""]:
@@ -50,11 +48,26 @@ class AbstractBase(eqx.Module):
 
     @abc.abstractmethod
     def features(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " seen"]:
-        """Return r, what an energy sees of w next to t; it may be longer than w."""
+        """Return r, what an energy sees of w next to t: as many numbers as w has, but for `TwoViews`."""
 
     @abc.abstractmethod
     def features_whitened(self, t: Float[Array, " dim"], v: Float[Array, " data"]) -> Float[Array, " seen"]:
         """Return r at the coordinates v, without the detour over w."""
+
+    def whiten(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " data"]:
+        """Return the coordinates v of w, given t."""
+        return self.whiten_with_log_det(t, w)[0]
+
+    def log_density(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, ""]:
+        """Return log q0(w | t) = log q0(v) + log |det dv/dw|."""
+        v, log_det = self.whiten_with_log_det(t, w)
+        return self.log_density_whitened(v) + log_det
+
+    def log_density_and_features(
+        self, t: Float[Array, " dim"], w: Float[Array, " data"]
+    ) -> tuple[Float[Array, ""], Float[Array, " seen"]]:
+        """Return both; where they have something in common, it need not be done twice."""
+        return self.log_density(t, w), self.features(t, w)
 
 
 class FixedMeasure(AbstractBase):
@@ -70,17 +83,13 @@ class FixedMeasure(AbstractBase):
     centre: Float[Array, " data"]
     scale: Float[Array, ""]
 
-    def whiten(self, t, w):
+    def whiten_with_log_det(self, t, w):
         """Return w itself: standardised data need no other coordinates."""
-        return w
+        return w, jnp.zeros((), w.dtype)
 
     def unwhiten(self, t, v):
         """Return v itself."""
         return v
-
-    def log_density(self, t, w):
-        """Return log N(w; 0, s^2 I)."""
-        return self.log_density_whitened(w)
 
     def log_density_whitened(self, v):
         """Return log N(v; 0, s^2 I)."""
@@ -128,9 +137,10 @@ class ConditionalGaussian(AbstractBase):
         """Return the residual r of the linear fit."""
         return self.whitener @ (w - self.intercept - t @ self.slope)
 
-    def whiten(self, t, w):
-        """Return v."""
-        return self.correction(t, self.features(t, w))[0]
+    def whiten_with_log_det(self, t, w):
+        """Return v and log |dv / dr| + log det P."""
+        v, log_det = self.correction(t, self.features(t, w))
+        return v, log_det + jnp.sum(jnp.log(jnp.diagonal(self.whitener)))
 
     def unwhiten(self, t, v):
         """Return w at v."""
@@ -140,11 +150,6 @@ class ConditionalGaussian(AbstractBase):
     def features_whitened(self, t, v):
         """Return r at v."""
         return self.correction.inverse(t, v)
-
-    def log_density(self, t, w):
-        """Return log N(v; 0, I) + log |dv / dr| + log det P."""
-        v, log_det = self.correction(t, self.features(t, w))
-        return self.log_density_whitened(v) + log_det + jnp.sum(jnp.log(jnp.diagonal(self.whitener)))
 
     def log_density_whitened(self, v):
         """Return log N(v; 0, I)."""

@@ -128,18 +128,13 @@ class Flow(AbstractBase):
     dim_theta: int = eqx.field(static=True)
     dim_data: int = eqx.field(static=True)
 
-    def whiten(self, t, w):
-        """Return v = g(w; t)."""
-        return self._whiten(t, w)[0]
+    def whiten_with_log_det(self, t, w):
+        """Return v = g(w; t) and log |det dv/dw|."""
+        return self._bijection().inverse_and_log_det(w, t)
 
     def unwhiten(self, t, v):
         """Invert v = g(w; t), coordinate by coordinate in every layer."""
         return self._bijection().transform(v, t)
-
-    def log_density(self, t, w):
-        """Return log N(v; 0, I) + log |det dv/dw|."""
-        v, log_det = self._whiten(t, w)
-        return self.log_density_whitened(v) + log_det
 
     def log_density_whitened(self, v):
         """Return log N(v; 0, I)."""
@@ -150,15 +145,12 @@ class Flow(AbstractBase):
         return normals(key, n, self.dim_data)
 
     def features(self, t, w):
-        """Return w: an energy on top of a flow sees the data themselves."""
+        """Return w: an energy on top of a flow sees the data themselves, and v (`TwoViews`)."""
         return w
 
     def features_whitened(self, t, v):
         """Return w at v."""
         return self.unwhiten(t, v)
-
-    def _whiten(self, t, w):
-        return self._bijection().inverse_and_log_det(w, t)
 
     def _bijection(self) -> Any:
         from paramax import unwrap

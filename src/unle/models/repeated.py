@@ -30,17 +30,14 @@ class Repeated(AbstractBase):
         """Number of measurements."""
         return len(self.blocks)
 
-    def whiten(self, t, w):
-        """Return v of every block, in its place."""
-        return self._together(jax.vmap(lambda part: self.one.whiten(t, part))(self._apart(w)))
+    def whiten_with_log_det(self, t, w):
+        """Return v of every block, in its place, and the sum over blocks."""
+        parts, log_dets = jax.vmap(lambda part: self.one.whiten_with_log_det(t, part))(self._apart(w))
+        return self._together(parts), jnp.sum(log_dets)
 
     def unwhiten(self, t, v):
         """Return w at v, block by block."""
         return self._together(jax.vmap(lambda part: self.one.unwhiten(t, part))(self._apart(v)))
-
-    def log_density(self, t, w):
-        """Return the sum of log q(w_b | t)."""
-        return jnp.sum(jax.vmap(lambda part: self.one.log_density(t, part))(self._apart(w)))
 
     def log_density_whitened(self, v):
         """Return the sum over blocks."""

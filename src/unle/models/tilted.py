@@ -28,7 +28,8 @@ class TiltedModel(eqx.Module):
 
     def log_density(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, ""]:
         """Return log q0(w | t) - E, the log-likelihood up to the constant."""
-        return self.base.log_density(t, w) + self.log_tilt(t, w)
+        log_base, seen = self.base.log_density_and_features(t, w)
+        return log_base - self.energy(t, seen)
 
     def log_tilt(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, ""]:
         """Return -E at w."""

@@ -4,7 +4,7 @@ r"""Both residuals of a base for an energy to see: those of its linear part, and
     v = T(t) (r - m(t))    next to it shapes that move and scale with the simulator are.
 
 An energy that sees r alone has to learn from the data where the base has moved to; one that sees v alone, to undo its
-wiggles.  With both it learns in a fraction of the steps, and takes what it needs.
+wiggles.  With both it takes what it needs.
 """
 
 import equinox as eqx
@@ -25,17 +25,13 @@ class TwoViews(AbstractBase):
 
     base: AbstractBase
 
-    def whiten(self, t, w):
-        """Return v."""
-        return self.base.whiten(t, w)
+    def whiten_with_log_det(self, t, w):
+        """Return v and log |det dv/dw|."""
+        return self.base.whiten_with_log_det(t, w)
 
     def unwhiten(self, t, v):
         """Return w at v."""
         return self.base.unwhiten(t, v)
-
-    def log_density(self, t, w):
-        """Return log q0(w | t)."""
-        return self.base.log_density(t, w)
 
     def log_density_whitened(self, v):
         """Return the log-density of v."""
@@ -47,7 +43,12 @@ class TwoViews(AbstractBase):
 
     def features(self, t, w):
         """Return r and v."""
-        return jnp.concatenate([self.base.features(t, w), self.base.whiten(t, w)])
+        return self.log_density_and_features(t, w)[1]
+
+    def log_density_and_features(self, t, w):
+        """Return both from one v: its gradient goes through the base once."""
+        v, log_det = self.base.whiten_with_log_det(t, w)
+        return self.log_density_whitened(v) + log_det, jnp.concatenate([self.base.features(t, w), v])
 
     def features_whitened(self, t, v):
         """Return r at v, and v."""

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from unle.models import AbstractBase, TiltedModel
 from unle.train.joint import JointSpace
 
-Seen = tuple[Float[Array, "particle dim"], Float[Array, "particle data"]]  # (t, r): what an energy sees
+Seen = tuple[Float[Array, "particle dim"], Float[Array, "particle seen"]]  # (t, r): what an energy sees
 
 
 class Batch(NamedTuple):

@@ -39,9 +39,12 @@ LOWEST_ACCEPTANCE = 0.02  # below, particles no longer follow the model
 LARGEST_GAP = 100.0  # nats between data and particle energies: the particles have left the data
 WORTHWHILE = 0.005  # nats; training that improves by less for long is over
 COLLAPSE = 10.0  # nats of held-out likelihood lost against the best chunk
-MOST_AT_ONCE = 2**17  # rows whose features are computed at a time; a base may need k^2 numbers for each
+MOST_AT_ONCE = 2**14  # rows whose features are computed at a time; a base may need k^2 numbers for each
 BLOCK = 2**12  # rows of a block, beyond that or in a stream
 STEP_BACK = 0.5  # factor on the learning rate after a roll-back
+HOPELESS = 0.5  # share of the gain to be reached, below which training that no longer improves is given up
+SOON = 4  # chunks after which it may be
+VALIDATION = 1  # seed of the draws by which held-out scores are normalised
 
 
 class ChunkMetrics(NamedTuple):
@@ -110,6 +113,7 @@ def fit_tilted(
     sees_theta: bool,
     start: WarmStart | None = None,
     share: float = 1.0,
+    aim: float = 0.0,
     held: int | None = None,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
     stream: Stream | None = None,
@@ -124,9 +128,10 @@ def fit_tilted(
         w: standardised data.
         splits: training and held-out rows of every member.
         settings: of the training.
-        sees_theta: False holds the energy's weights on theta at zero: one residual shape for all theta.
+        sees_theta: False holds the energy's weights on t at zero: one function of the residuals for all theta.
         start: energies, and particles if each pair has its own, to begin with; None for nearly constant energies.
         share: of the schedule that is run, its end: good energies to begin with need no more than small steps.
+        aim: held-out gain of other energies: these are given up where they stop improving below half of it.
         held: how many of the held-out rows are not repetitions; all by default.
         on_chunk: called with the record of every chunk, as it ends.
         stream: where other training rows come from, if t and w are a window on more data than fit in memory.
@@ -135,14 +140,14 @@ def fit_tilted(
         A `TiltedFit`.
     """
     members = splits.train.shape[0]
-    key_init, key_train, key_z = split(key, 3)
+    key_init, key_train = split(key, 2)
     visible = on_device(sees_theta, bool)
     n_chunks = -(-round(share * settings.iterations) // settings.chunk)
     skipped = on_device(max(0, settings.iterations - n_chunks * settings.chunk), np.int32)
     key_net, key_particles = split(key_init, 2)
     known = None if start is None else start.particles
-    sizes = {"members": members, "key": key_net, "sees_theta": sees_theta}
     r = _features(bases, t, w, block=_block(t, stream))
+    sizes = {"members": members, "key": key_net, "sees_theta": sees_theta}
     energies = settings.untrained(t.shape[1], r.shape[-1], **sizes) if start is None else start.energies
     state = _start(jr.split(key_particles, members), energies, joint, bases, t, skipped, settings, known)
     best, best_gain, best_validation = state, 0.0, None
@@ -150,8 +155,9 @@ def fit_tilted(
     highest = np.zeros(members)
     outcome, history, recoveries = Outcome.BUDGET_SPENT, [], 0
     # The simpler energy has less to learn: it is there to be compared with, at less cost.
-    patience = settings.patience if sees_theta else settings.patience // 3
-    keys_train, keys_z = jr.split(key_train, members), jr.split(key_z, members)
+    patience = settings.patience if sees_theta else min(3, settings.patience)
+    # All trainings are scored with the same draws: differences between them are not those of chance.
+    keys_train, keys_z = jr.split(key_train, members), jr.split(jr.key(VALIDATION), members)
 
     # What `validate` takes; its program is compiled next to that of the first chunk.
     def validated(state: _Member) -> tuple:
@@ -188,7 +194,8 @@ def fit_tilted(
                 mark, best_chunk = gain, chunk
             if gain > best_gain and healthy.all():
                 best, best_gain, best_validation = state, gain, scores
-            if chunk - best_chunk > patience:
+            hopeless = mark < HOPELESS * aim and chunk + 1 >= SOON
+            if chunk - best_chunk > (min(1, patience) if hopeless else patience):
                 outcome = Outcome.CONVERGED
                 break
     outcome = Outcome.RECOVERED if recoveries else outcome
@@ -243,10 +250,11 @@ def _start(
 ) -> _Member:
     def one(key, energy, base, known):
         particles = settings.particles.init(key, joint, base, t)
+        before = jax.tree.map(jnp.zeros_like, energy)  # particles are draws of the base: of no energy
         if known is not None:
-            particles = settings.particles.started(particles, known)
+            particles, before = settings.particles.started(particles, known), energy
         opt = begin_at(skipped, optimiser_of(settings).init(eqx.filter(energy, eqx.is_array)))
-        return _Member(energy, energy, opt, energy, particles, jnp.ones(()))
+        return _Member(before, energy, opt, energy, particles, jnp.ones(()))
 
     return eqx.filter_vmap(one)(keys, energies, bases, known)
 

@@ -29,7 +29,7 @@ class TiltedTraining(eqx.Module):
         weight_decay: decoupled decay of weight matrices.
         average: decay of the running mean of the weights that is validated and returned.
         chunk: iterations between validations.
-        patience: chunks without improvement after which training stops (a third of it for the theta-free energy).
+        patience: chunks without improvement after which training stops (no more than three for the theta-free energy).
     """
 
     particles: AbstractParticles = DataParticles()
@@ -42,7 +42,7 @@ class TiltedTraining(eqx.Module):
     weight_decay: float = eqx.field(static=True, default=0.2)
     average: float = eqx.field(static=True, default=0.98)
     chunk: int = eqx.field(static=True, default=50)
-    patience: int = eqx.field(static=True, default=10)
+    patience: int = eqx.field(static=True, default=5)
 
     def untrained(
         self,
