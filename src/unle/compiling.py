@@ -16,24 +16,30 @@ import jax
 
 SWITCH = "UNLE_AHEAD"  # set to 0, nothing is compiled before it is asked for
 
-# Networks this small never win back what their compiler spends on them: on a GPU, a search for the fastest kernels; on
+# Networks this small rarely win back what their compiler spends on them: on a GPU, a search for the fastest kernels; on
 # a CPU, the last optimisations, a quarter of the time for code that is no faster.
 QUICKLY = {"gpu": {"xla_gpu_autotune_level": 0}, "cpu": {"xla_backend_optimization_level": 1}}
+SEARCHING = {**QUICKLY, "gpu": {}}
 
 
 class jit_quickly:  # noqa: N801  (a decorator, like `jax.jit`)
     """Compile a function that is called as it is, not inside of another one that is compiled.
 
     How depends on the machine, which is not asked before the first call: an import must not claim a GPU.
+
+    Args:
+        function: what is compiled.
+        search: whether the fastest kernels of a GPU are searched for, which pays for large batches.
     """
 
-    def __init__(self, function: Callable):
+    def __init__(self, function: Callable, *, search: bool = False):
         self._function = function
+        self._options = SEARCHING if search else QUICKLY
         functools.update_wrapper(self, function)
 
     @functools.cached_property
     def _program(self) -> Any:
-        options = QUICKLY.get(jax.default_backend(), {})
+        options = self._options.get(jax.default_backend(), {})
         return eqx.filter_jit(self._function, compiler_options=options)  # pyright: ignore[reportCallIssue]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

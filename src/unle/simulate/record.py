@@ -135,8 +135,10 @@ class Simulations:
             row = int(np.argmin(np.isfinite(theta).all(axis=1)))
             raise InputError(f"expected finite parameters; got {theta[row]} in row {row}; try leaving such rows out")
         finite = np.isfinite(x).all(axis=1)
-        reasons = tuple("" if ok else not_finite(row) for ok, row in zip(finite, x, strict=True))
-        return cls(theta, x, finite, reasons, np.zeros(len(theta)))
+        reasons = [""] * len(x)
+        for row in np.flatnonzero(~finite):
+            reasons[row] = not_finite(x[row])
+        return cls(theta, x, finite, tuple(reasons), np.zeros(len(theta)))
 
     @classmethod
     def joined(cls, parts: Sequence["Simulations"]) -> "Simulations":

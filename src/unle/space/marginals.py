@@ -86,7 +86,11 @@ class Marginals(eqx.Module):
 
     def forward_table(self, values: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
         """Return w of many rows on the host, in float64, for fitting what comes next."""
-        return _forward_and_log_slope(np, jax.tree.map(np.asarray, self), np.asarray(values, np.float64))[0]
+        w = np.array(values, np.float64)
+        bent = np.flatnonzero(np.asarray(self.kind) != IDENTITY)  # no others are computed: there may be many rows
+        own = jax.tree.map(lambda leaf: np.asarray(leaf)[bent], self)
+        w[:, bent] = _forward_and_log_slope(np, own, w[:, bent])[0]
+        return w
 
     def names(self) -> tuple[str, ...]:
         """Return the name of every coordinate's transform."""

@@ -8,6 +8,7 @@ by more than a standard error of the held-out likelihood, all members take the c
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -182,7 +183,8 @@ def _batch(settings: GaussianTraining) -> int:
 def _optimiser(settings: GaussianTraining) -> optax.GradientTransformation:
     assert settings.weight_decay is not None  # `for_rows` has chosen one
     schedule = optax.cosine_decay_schedule(settings.learning_rate, settings.iterations)
-    return optax.chain(optax.clip_by_global_norm(CLIP), optax.adamw(schedule, weight_decay=settings.weight_decay))
+    adam = optax.adamw(schedule, weight_decay=settings.weight_decay)
+    return optax.flatten(optax.chain(optax.clip_by_global_norm(CLIP), adam))  # one long vector is quicker to compile
 
 
 def _scores(net: Mlp, base: ConditionalGaussian, t, w) -> Float[Array, " row"]:
@@ -217,7 +219,7 @@ def _zeros(tree):
     return jax.tree.map(lambda leaf: on_device(np.zeros(leaf.shape), leaf.dtype), tree)
 
 
-@jit_quickly
+@partial(jit_quickly, search=True)
 def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: GaussianTraining) -> _Fit:
     optimiser = _optimiser(settings)
     batch = _batch(settings)
