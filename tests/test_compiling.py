@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import pytest
 
-from unle.compiling import QUICKLY, jit_quickly, meanwhile
+from unle.compiling import QUICKLY, SEARCHING, large_program, meanwhile
 from unle.methods.ahead import alike
 from unle.models import Mlp
 
@@ -81,10 +81,10 @@ def test_how_to_compile_is_asked_at_the_first_call_and_depends_on_the_machine(mo
 
     monkeypatch.setattr("jax.default_backend", lambda: asked.append(1) or "gpu")
     monkeypatch.setattr("equinox.filter_jit", filter_jit)
-    program = jit_quickly(lambda x: x + 1)
+    program = large_program(lambda x: x + 1)
     assert not asked
     assert [program(1), program(2)] == [2, 3]
-    jit_quickly(lambda x: x, search=True)(1)
+    large_program(lambda x: x, options=SEARCHING)(1)
     assert given == [QUICKLY["gpu"], {}]  # {}: as XLA does by itself, which searches
     assert QUICKLY["gpu"] != QUICKLY["cpu"]
 
@@ -92,7 +92,7 @@ def test_how_to_compile_is_asked_at_the_first_call_and_depends_on_the_machine(mo
 def test_a_program_can_be_compiled_before_it_is_called():
     traced = []
 
-    @jit_quickly
+    @large_program
     def program(x):
         traced.append(1)
         return 2 * x

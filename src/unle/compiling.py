@@ -7,8 +7,9 @@ core the next program is ready when the one before it ends.
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import equinox as eqx
@@ -16,35 +17,44 @@ import jax
 
 SWITCH = "UNLE_AHEAD"  # set to 0, nothing is compiled before it is asked for
 
-# Networks this small rarely win back what their compiler spends on them: on a GPU, a search for the fastest kernels; on
-# a CPU, the last optimisations, a quarter of the time for code that is no faster.
+# By kind of machine, what the compiler is told.  Networks this small rarely win back what it spends on them: on a GPU,
+# a search for the fastest kernels; on a CPU, the last optimisations, a quarter of the time for code that is no faster.
 QUICKLY = {"gpu": {"xla_gpu_autotune_level": 0}, "cpu": {"xla_backend_optimization_level": 1}}
-SEARCHING = {**QUICKLY, "gpu": {}}
+SEARCHING = {**QUICKLY, "gpu": {}}  # for kernels: it pays where batches are large
+AS_USUAL = {}
+
+# Who runs a large program in place of this thread: (program, args, kwargs) -> result.  None: the thread itself.
+RUNNER: ContextVar[Callable[..., Any] | None] = ContextVar("runner", default=None)
 
 
-class jit_quickly:  # noqa: N801  (a decorator, like `jax.jit`)
+class large_program:  # noqa: N801  (a decorator, like `jax.jit`)
     """Compile a function that is called as it is, not inside of another one that is compiled.
 
     How depends on the machine, which is not asked before the first call: an import must not claim a GPU.
 
     Args:
         function: what is compiled.
-        search: whether the fastest kernels of a GPU are searched for, which pays for large batches.
+        options: for the compiler, by kind of machine.
     """
 
-    def __init__(self, function: Callable, *, search: bool = False):
-        self._function = function
-        self._options = SEARCHING if search else QUICKLY
+    def __init__(self, function: Callable, *, options: Mapping[str, dict[str, Any]] = QUICKLY):
+        self.function = function
+        self._options = options
         functools.update_wrapper(self, function)
+
+    def jit(self, function: Callable) -> Any:
+        """Compile another function in the way of this one."""
+        options = self._options.get(jax.default_backend(), {})
+        return eqx.filter_jit(function, compiler_options=options)  # pyright: ignore[reportCallIssue]
 
     @functools.cached_property
     def _program(self) -> Any:
-        options = self._options.get(jax.default_backend(), {})
-        return eqx.filter_jit(self._function, compiler_options=options)  # pyright: ignore[reportCallIssue]
+        return self.jit(self.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program, compiled if need be."""
-        return self._program(*args, **kwargs)
+        runner = RUNNER.get()
+        return self._program(*args, **kwargs) if runner is None else runner(self, args, kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Return what can be compiled without being run."""
@@ -63,7 +73,7 @@ def meanwhile(compile_program: Callable[[], Any]) -> Iterator[None]:
     Args:
         compile_program: what compiles it.  If it fails, so will the program when it is called, and say why there.
     """
-    if os.environ.get(SWITCH) == "0" or cores() < 2:
+    if os.environ.get(SWITCH) == "0" or cores() < 2 or RUNNER.get() is not None:
         yield
         return
     thread = threading.Thread(target=_quietly, args=(compile_program,), daemon=True)

@@ -55,9 +55,12 @@ class AbstractContestant(abc.ABC):
     Attributes:
         sequential: whether it simulates for one observation, so that every observation is a run of its own; otherwise
             one run serves all observations.
+        side_by_side: whether runs of it may be threads of one process; large programs of theirs are then computed at
+            once.
     """
 
     sequential: ClassVar[bool] = False
+    side_by_side: ClassVar[bool] = False
 
     def check(self) -> None:  # noqa: B027  # most methods need nothing that might be missing
         """Raise an `InputError` if something that the method needs is not installed; called before a sweep begins.
@@ -99,6 +102,7 @@ class Amortised(AbstractContestant):
     build: Callable[[Task], Any]
     change: Callable[[Posterior], Posterior] = lambda posterior: posterior
     needs: Callable[[], None] = lambda: None
+    side_by_side: ClassVar[bool] = True
 
     def check(self):
         """Ask what was given as `needs`."""
@@ -130,6 +134,7 @@ class Sequential(AbstractContestant):
     rounds: int = 10
     needs: Callable[[], None] = lambda: None
     sequential: ClassVar[bool] = True
+    side_by_side: ClassVar[bool] = True
 
     def check(self):
         """Ask what was given as `needs`."""

@@ -1,8 +1,8 @@
 """Run the jobs of a sweep, in this process or in several, and survive the death of a worker.
 
 On a CPU one process per core runs faster than one process with all cores: compiling uses one core, and so does most
-of what the methods do.  On an accelerator a few processes share the device, each with its part of the cores: a single
-fit leaves most of the device idle, and while one process compiles or decides, others compute.
+of what the methods do.  An accelerator, which a single fit leaves mostly idle, runs several jobs as one program, and a
+few processes may share it, each with its part of the cores: while one compiles or decides, others compute.
 """
 
 import multiprocessing
@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unle.bench.sweep import Job, OnRow, Sweep, fail_job, run_job
+from unle.bench.sweep import Job, OnRow, Sweep, Team, fail_job, run_team
 from unle.store.lock import locked
 from unle.store.results import ResultsStore
 
@@ -31,6 +31,7 @@ def run_sweep(
     path: Path,
     *,
     workers: int = 1,
+    together: int = 1,
     on_row: OnRow | None = None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> None:
@@ -40,6 +41,7 @@ def run_sweep(
         sweep: what to run.
         path: of the results file.
         workers: processes; one stays in this process.
+        together: jobs that differ in seed or observation alone which each of them runs as one program.
         on_row: called for every row that is written, if there is one worker only.
         on_tick: called twice a second, otherwise.
     """
@@ -47,13 +49,13 @@ def run_sweep(
         _settle(sweep, results)
         sweep.check(results.finished())
         results.running(clear=True)
-        jobs = sweep.jobs(results.finished())
-        if workers <= 1 or len(jobs) <= 1:
-            for job in jobs:
-                run_job(job, sweep, path, on_row)
+        teams = sweep.teams(results.finished(), together)
+        if workers <= 1 or len(teams) <= 1:
+            for team in teams:
+                run_team(team, sweep, path, on_row)
                 on_tick()
             return
-        _in_processes(jobs, sweep, path, results, workers=workers, on_tick=on_tick)
+        _in_processes(teams, sweep, path, results, workers=workers, on_tick=on_tick)
 
 
 def _settle(sweep: Sweep, results: ResultsStore) -> None:
@@ -66,12 +68,12 @@ def _settle(sweep: Sweep, results: ResultsStore) -> None:
 
 
 def _in_processes(
-    jobs: list[Job], sweep: Sweep, path: Path, results: ResultsStore, *, workers: int, on_tick: Callable[[], None]
+    teams: list[Team], sweep: Sweep, path: Path, results: ResultsStore, *, workers: int, on_tick: Callable[[], None]
 ) -> None:
     sweep = replace(sweep, scorer=replace(sweep.scorer, jobs=1))
     attempts: dict[Job, int] = {}
-    while jobs:
-        if _one_pool(jobs, sweep, path, workers=workers, on_tick=on_tick):
+    while teams:
+        if _one_pool(teams, sweep, path, workers=workers, on_tick=on_tick):
             return
         # A worker died and took the pool with it.  Whoever was being run is under suspicion.
         suspects = set(results.running(clear=True))
@@ -81,16 +83,16 @@ def _in_processes(
                 attempts[job] = attempts.get(job, 0) + 1
         for job in [job for job in jobs if attempts.get(job, 0) >= MOST_ATTEMPTS]:
             fail_job(job, sweep, results, DIED)
-        jobs = sweep.jobs(results.finished())
+        teams = sweep.teams(results.finished(), 1)  # whoever fails now fails alone
 
 
-def _one_pool(jobs: list[Job], sweep: Sweep, path: Path, *, workers: int, on_tick: Callable[[], None]) -> bool:
-    """Run jobs in a pool of processes; return False if a worker died."""
+def _one_pool(teams: list[Team], sweep: Sweep, path: Path, *, workers: int, on_tick: Callable[[], None]) -> bool:
+    """Run teams in a pool of processes; return False if a worker died."""
     context = multiprocessing.get_context("spawn")  # a fork of a process that has jax may hang
     numbers, stopped = context.Value("i", 0), context.Value("b", 0, lock=False)
-    workers = min(workers, len(jobs))
+    workers = min(workers, len(teams))
     with ProcessPoolExecutor(workers, context, _begin, (numbers, workers, os.getpid(), stopped)) as pool:
-        pending: set[Future[Any]] = {pool.submit(run_job, job, sweep, path, workers=workers) for job in jobs}
+        pending: set[Future[Any]] = {pool.submit(run_team, team, sweep, path, workers=workers) for team in teams}
         try:
             while pending:
                 done, pending = wait(pending, timeout=TICK, return_when=FIRST_COMPLETED)

@@ -1,7 +1,8 @@
 """Tasks x methods x budgets x seeds x observations: what is to be done, and what is done already.
 
 A sweep is cut into jobs.  A job of an amortised method fits once and serves all observations that lack a row; one of a
-sequential method serves one observation.  Every row is written as soon as it is scored.
+sequential method serves one observation.  Jobs that differ in seed or observation alone may run as a team, side by side
+in one program.  Every row is written as soon as it is scored.
 """
 
 import functools
@@ -12,12 +13,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unle.bench.contestant import AbstractContestant, Outcome, reason_of
+from unle.bench.lockstep import run_together
 from unle.bench.official import N_OBSERVATIONS
 from unle.bench.pictures import pictures
 from unle.bench.registry import Registry
@@ -91,6 +94,17 @@ class Sweep:
             jobs += [Job(task, method, budget, seed, tuple(group)) for group in groups]
         return jobs
 
+    def teams(self, finished: Iterable[Cell], size: int) -> list["Team"]:
+        """Return what is left to do, in teams of at most this size of jobs that may run side by side."""
+        alike: dict[tuple[str, str, int], list[Job]] = {}
+        for job in self.jobs(finished):
+            alike.setdefault((job.task, job.method, job.budget), []).append(job)
+        teams = []
+        for (_, method, _), group in alike.items():
+            most = size if self.registry().method(method).side_by_side else 1
+            teams += [tuple(group[k : k + most]) for k in range(0, len(group), most)]
+        return teams
+
     def check(self, finished: Iterable[Cell]) -> None:
         """Raise an `InputError` if something is not installed that a method which is left to do needs."""
         for name in dict.fromkeys(job.method for job in self.jobs(finished)):
@@ -122,53 +136,70 @@ class Job:
         return f"{self.task}/{self.method}/{self.budget}/{self.seed}/{','.join(map(str, self.observations))}"
 
 
-# (task, method, budget, observations) that this process has run: later runs find programs compiled
-_SEEN: set[tuple[str, str, int, int]] = set()
+Team = tuple[Job, ...]  # runs of one method on one task with one budget, side by side in one program
 
 
-def run_job(job: Job, sweep: Sweep, path: Path, on_row: OnRow | None = None, *, workers: int = 1) -> None:
-    """Run one job and write its rows; whatever goes wrong in the method becomes rows with C2ST 1 and the reason.
+# (task, method, budget, jobs, observations) that this process has run: later runs find programs compiled
+_SEEN: set[tuple[str, str, int, int, int]] = set()
+
+
+def run_team(team: Team, sweep: Sweep, path: Path, on_row: OnRow | None = None, *, workers: int = 1) -> None:
+    """Run jobs and write their rows; whatever goes wrong in the method becomes rows with C2ST 1 and the reason.
 
     Args:
-        job: the run.
-        sweep: that it belongs to.
+        team: the runs.
+        sweep: that they belong to.
         path: of the results file.
         on_row: called for every row.
-        workers: processes that run jobs side by side, to be kept with the times.
+        workers: processes that run teams side by side, to be kept with the times.
     """
     registry = sweep.registry()
-    task, method = registry.task(job.task), registry.method(job.method)
-    kind = (job.task, job.method, job.budget, len(job.observations))
+    task, method = registry.task(team[0].task), registry.method(team[0].method)
+    kind = (team[0].task, team[0].method, team[0].budget, len(team), len(team[0].observations))
     cold = kind not in _SEEN
     _SEEN.add(kind)
     with ResultsStore(path) as results:
-        results.begin(os.getpid(), str(job))
+        results.begin(os.getpid(), map(str, team))
         with silence():  # the table shows how far the sweep is
-            outcome = _outcome(job, task, method, sweep.scorer.draws)
-        conditions = _conditions(job, task, sweep.scorer, cold=cold) | {"workers": workers} | outcome.notes
-        shared = max(1, len(job.observations))
-        seconds = {f"{name}_s": value for name, value in outcome.seconds.items()}
-        seconds["infer_s"] = seconds.get("infer_s", 0.0) / shared
-
-        def write(cell: Cell, reason: str, numbers: dict[str, float]) -> None:
-            if results.add(cell, reason, numbers | seconds, conditions) and on_row is not None:
-                on_row(cell, reason, numbers)
-
-        good: dict[int, np.ndarray] = {}
-        for cell in job.cells():
-            i = cell.observation
-            problem = outcome.reasons.get(i) or problem_with(outcome.draws.get(i), sweep.scorer.draws, task.dim_theta)
-            if problem is None:
-                good[i] = outcome.draws[i]
-            else:
-                write(cell, problem, {"c2st": FAILED})
-        cells = {cell.observation: cell for cell in job.cells()}
-        _keep_pictures(results, sweep, task, outcome, {cells[i]: good[i] for i in good})
-        start = time.perf_counter()
-        for i, reason, numbers in _scored(sweep.scorer, task, good):
-            write(cells[i], reason, numbers | {"score_s": time.perf_counter() - start})
-            start = time.perf_counter()
+            outcomes = run_together([partial(_outcome, job, task, method, sweep.scorer.draws) for job in team])
+        for job, outcome in zip(team, outcomes, strict=True):
+            conditions = _conditions(job, task, sweep.scorer, cold=cold) | {"workers": workers * len(team)}
+            _write_rows(job, outcome, results, sweep, task, conditions | outcome.notes, on_row)
         results.end(os.getpid())
+
+
+def _write_rows(
+    job: Job,
+    outcome: Outcome,
+    results: ResultsStore,
+    sweep: Sweep,
+    task: Task,
+    conditions: dict[str, Any],
+    on_row: OnRow | None,
+) -> None:
+    """Score the draws of a job and write its rows, each as soon as it is scored."""
+    shared = max(1, len(job.observations))
+    seconds = {f"{name}_s": value for name, value in outcome.seconds.items()}
+    seconds["infer_s"] = seconds.get("infer_s", 0.0) / shared
+
+    def write(cell: Cell, reason: str, numbers: dict[str, float]) -> None:
+        if results.add(cell, reason, numbers | seconds, conditions) and on_row is not None:
+            on_row(cell, reason, numbers)
+
+    good: dict[int, np.ndarray] = {}
+    for cell in job.cells():
+        i = cell.observation
+        problem = outcome.reasons.get(i) or problem_with(outcome.draws.get(i), sweep.scorer.draws, task.dim_theta)
+        if problem is None:
+            good[i] = outcome.draws[i]
+        else:
+            write(cell, problem, {"c2st": FAILED})
+    cells = {cell.observation: cell for cell in job.cells()}
+    _keep_pictures(results, sweep, task, outcome, {cells[i]: good[i] for i in good})
+    start = time.perf_counter()
+    for i, reason, numbers in _scored(sweep.scorer, task, good):
+        write(cells[i], reason, numbers | {"score_s": time.perf_counter() - start})
+        start = time.perf_counter()
 
 
 def fail_job(job: Job, sweep: Sweep, results: ResultsStore, reason: str) -> None:

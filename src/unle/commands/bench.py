@@ -13,6 +13,7 @@ EXAMPLE = "Example:  unle bench --tasks two_moons,slcp --methods aunle,nle --bud
 DEFAULT = Path("runs/bench.sqlite")
 QUICK = {"tasks": "two_moons,gaussian_mixture", "methods": "aunle,nle", "budgets": "1000", "seeds": "0"}
 QUICK_OBSERVATIONS = "1,2"
+TOGETHER = 5  # runs in one program of a GPU
 
 Text = str | None
 
@@ -35,6 +36,14 @@ def bench(
     classifier: Annotated[str, typer.Option(help="Of C2ST: fast (JAX) or exact (scikit-learn).")] = "fast",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes.  [default: one per core; 1 on a GPU]", show_default=False)
+    ] = None,
+    together: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Seeds, or observations of sequential methods, in one program.  [default: 1; 5 on a GPU]",
+            show_default=False,
+        ),
     ] = None,
     own: Annotated[
         list[str] | None, typer.Option("--with", help="A Python file with METHODS or TASKS of your own; repeatable.")
@@ -71,7 +80,7 @@ def bench(
             results.parent.mkdir(parents=True, exist_ok=True)
             if retry:
                 _forget_failures(sweep, results)
-            _run(sweep, results, workers)
+            _run(sweep, results, workers, together)
         with opened(results) as stored:
             rows = stored.rows()
         _show(rows)
@@ -150,7 +159,7 @@ def _end_badly_if_nothing_worked(sweep: Any, rows: list[dict[str, Any]]) -> None
         raise typer.Exit(1)
 
 
-def _run(sweep: Any, path: Path, workers: int | None) -> None:
+def _run(sweep: Any, path: Path, workers: int | None, together: int | None) -> None:
     import jax
 
     from unle.bench.running import run_sweep
@@ -159,8 +168,11 @@ def _run(sweep: Any, path: Path, workers: int | None) -> None:
     if workers is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         workers = cores if jax.default_backend() == "cpu" else 1
+    if together is None:
+        together = 1 if jax.default_backend() == "cpu" else TOGETHER
     with LiveTable(sweep, path) as table:
-        run_sweep(sweep, path, workers=workers, on_row=lambda *_: table.update(), on_tick=table.update)
+        shown = {"on_row": lambda *_: table.update(), "on_tick": table.update}
+        run_sweep(sweep, path, workers=workers, together=together, **shown)
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

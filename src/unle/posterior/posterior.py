@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 from scipy.optimize import minimize
 
-from unle.compiling import jit_quickly
+from unle.compiling import large_program
 from unle.errors import InputError, UnleWarning
 from unle.models import AbstractLikelihood, DoublyIntractableLikelihood, Normalised, TractableLikelihood
 from unle.posterior.doubly_intractable import AbstractDoublyIntractableStrategy, DoublyIntractableTarget, Exchange
@@ -238,7 +238,7 @@ def _starts(
     return starts, keys
 
 
-@jit_quickly
+@large_program
 def _sample(
     prior: Prior,
     likelihood: AbstractLikelihood,

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, Key, PRNGKeyArray
 from numpyro import distributions as dist
 
-from unle.compiling import jit_quickly
+from unle.compiling import large_program
 from unle.errors import InputError
 from unle.space import families
 from unle.space.blocks import as_block, check_density, size_of
@@ -187,7 +187,7 @@ def _draw_rows(prior: Prior, key: PRNGKeyArray, rows: Int[Array, " n"]) -> Float
     return jax.vmap(lambda row: prior.draw(jr.fold_in(key, row)))(rows)
 
 
-@jit_quickly
+@large_program
 def unconstrained_draws(
     prior: Prior, key: PRNGKeyArray, sets: int, n: int
 ) -> tuple[Float[Array, "sets n dim"], Key[Array, " sets"]]:

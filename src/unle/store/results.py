@@ -176,9 +176,9 @@ class ResultsStore:
                     "with them; try another file."
                 )
 
-    def begin(self, process: int, job: str) -> None:
+    def begin(self, process: int, jobs: Iterable[str]) -> None:
         """Write down what a worker process is busy with, in case it does not live to tell."""
-        self._change("INSERT OR REPLACE INTO running VALUES (?, ?)", (process, job))
+        self._change("INSERT OR REPLACE INTO running VALUES (?, ?)", (process, "\n".join(jobs)))
 
     def end(self, process: int) -> None:
         """Cross that out."""
@@ -186,7 +186,7 @@ class ResultsStore:
 
     def running(self, *, clear: bool = False) -> list[str]:
         """Return what worker processes are, or were, busy with."""
-        jobs = [row[0] for row in self._query("SELECT job FROM running")]
+        jobs = [job for row in self._query("SELECT job FROM running") for job in row[0].split("\n")]
         if clear:
             self._change("DELETE FROM running", ())
         return jobs

@@ -6,6 +6,7 @@ between chunks, on the host, the held-out loss is looked at.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -16,6 +17,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from unle.compiling import AS_USUAL, large_program
 from unle.errors import FitError, InputError
 from unle.progress import progress
 from unle.train.splits import Splits
@@ -152,7 +154,7 @@ def _start(keys, loss: Loss, trained, fixed, t, w, splits: Splits, settings: Des
     return eqx.filter_vmap(one)(keys, trained, fixed, splits.held_out)
 
 
-@eqx.filter_jit
+@partial(large_program, options=AS_USUAL)
 def _chunk(state: _State, keys, first, loss: Loss, fixed, t, w, splits: Splits, settings: Descent) -> _State:
     optimiser = _optimiser(settings)
     batch = min(settings.batch, splits.train.shape[1])

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.compiling import jit_quickly
+from unle.compiling import SEARCHING, large_program
 from unle.models import ConditionalGaussian, Flex, Mlp
 from unle.models.polynomial import monomial_count
 from unle.progress import progress
@@ -219,7 +219,7 @@ def _zeros(tree):
     return jax.tree.map(lambda leaf: on_device(np.zeros(leaf.shape), leaf.dtype), tree)
 
 
-@partial(jit_quickly, search=True)
+@partial(large_program, options=SEARCHING)
 def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: GaussianTraining) -> _Fit:
     optimiser = _optimiser(settings)
     batch = _batch(settings)

@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
-from unle.compiling import jit_quickly, meanwhile
+from unle.compiling import large_program, meanwhile
 from unle.errors import Outcome
 from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
 from unle.progress import progress
@@ -272,7 +272,7 @@ def _put_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "member 
     return r.at[:, fresh.places].set(_features(bases, fresh.t, fresh.w, block=BLOCK))
 
 
-@jit_quickly
+@large_program
 def _chunk(
     state: _Member,
     joint: JointSpace,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from unle.compiling import jit_quickly
+from unle.compiling import large_program
 from unle.models import AbstractBase, TiltedModel
 from unle.train.joint import JointSpace
 from unle.train.particles import AbstractParticles
@@ -43,7 +43,7 @@ class Validation(NamedTuple):
         return self._replace(rows=rows, gain=rows.mean(axis=1))
 
 
-@jit_quickly
+@large_program
 def validate(
     keys: Key[Array, " member"],
     joint: JointSpace,

@@ -1,0 +1,192 @@
+"""Runs side by side give what they give alone, and compute at once what they have in common."""
+
+import threading
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from unle import AUNLE, TiltedTraining, task
+from unle.bench.lockstep import Lockstep, run_together
+from unle.compiling import RUNNER, large_program, meanwhile
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """Every lockstep that is made, to ask for its sizes."""
+    made = []
+
+    class Watched(Lockstep):
+        def __init__(self, threads):
+            super().__init__(threads)
+            made.append(self)
+
+    monkeypatch.setattr("unle.bench.lockstep.Lockstep", Watched)
+    return made
+
+
+def counted(function):
+    """Return a large program and the shapes that it was traced with."""
+    shapes = []
+
+    @large_program
+    def program(x, *rest):
+        shapes.append(jnp.shape(x))
+        return function(x, *rest)
+
+    return program, shapes
+
+
+class Scaled(eqx.Module):
+    factor: jax.Array
+    power: int = eqx.field(static=True)
+
+    def __call__(self, x):
+        return self.factor * x**self.power
+
+
+def test_each_gets_its_own_results_from_one_program(steps):
+    program, shapes = counted(lambda x, model, key: (model(x) + jr.normal(key), {"model": model, "name": "kept"}))
+
+    def run(k):
+        total = 0.0
+        for i in range(3):
+            value, rest = program(np.float32(k), Scaled(jnp.asarray(2.0), 2), jr.key(i))
+            total += value
+        return float(total), rest["name"], rest["model"].power
+
+    together = run_together([lambda k=k: run(k) for k in range(4)])
+    assert steps[0].sizes == [4, 4, 4]
+    assert len(shapes) == 1  # traced once, for all four
+    assert together == [run(k) for k in range(4)]
+    assert len({total for total, *_ in together}) == 4
+
+
+def test_calls_of_other_shapes_and_settings_do_not_mix(steps):
+    program, _ = counted(lambda x, model: model(x))
+    sizes, powers = [2, 2, 3, 2], [1, 1, 1, 3]
+    calls = [
+        lambda n=n, p=p: np.asarray(program(jnp.full(n, 3.0), Scaled(jnp.asarray(2.0), p)))
+        for n, p in zip(sizes, powers, strict=True)
+    ]
+    results = run_together(calls)
+    for result, n, p in zip(results, sizes, powers, strict=True):
+        np.testing.assert_allclose(result, np.full(n, 2 * 3.0**p))
+    assert sorted(steps[0].sizes) == [1, 1, 2]
+
+
+def test_who_is_behind_catches_up(steps):
+    first, _ = counted(lambda x: x + 1)
+    second, _ = counted(lambda x: 2 * x)
+
+    def run(k):
+        x = jnp.asarray(float(k))
+        for _ in range(1 if k else 2):  # one of them has a step more before the second program
+            x = first(x)
+        return float(second(x))
+
+    assert run_together([lambda k=k: run(k) for k in range(4)]) == [4.0, 4.0, 6.0, 8.0]
+    assert steps[0].sizes == [4, 1, 4]
+
+
+def test_who_is_a_round_ahead_is_caught_up_with(steps):
+    first, _ = counted(lambda x: x + 1)
+    second, _ = counted(lambda x: 2 * x)
+
+    def run(k):
+        x = jnp.asarray(0.0)
+        for _ in range(3):  # rounds
+            x = first(x)
+            for _ in range(1 if k else 3):
+                x = second(x)
+        return float(x)
+
+    assert run_together([lambda k=k: run(k) for k in range(3)]) == [584.0, 14.0, 14.0]
+    assert steps[0].sizes == [3, 3, 1, 1] * 3
+
+
+def test_those_who_end_are_not_waited_for(steps):
+    program, _ = counted(lambda x: x + 1)
+
+    def run(k):
+        x = jnp.asarray(0.0)
+        for _ in range(k):
+            x = program(x)
+            time.sleep(0.01 * k)
+        return float(x)
+
+    assert run_together([lambda k=k: run(k) for k in range(4)]) == [0.0, 1.0, 2.0, 3.0]
+    assert steps[0].sizes == [3, 2, 1]
+
+
+def test_an_error_of_one_is_its_own(steps):
+    program, _ = counted(lambda x: x + 1)
+    ended = []
+
+    def run(k):
+        x = program(jnp.asarray(float(k)))
+        if k == 1:
+            raise ValueError("number one")
+        ended.append(float(program(x)))
+
+    with pytest.raises(ValueError, match="number one"):
+        run_together([lambda k=k: run(k) for k in range(3)])
+    assert sorted(ended) == [2.0, 4.0]
+
+
+def test_what_cannot_run_together_runs_alone():
+    alone = []
+
+    @large_program
+    def program(x):
+        if jnp.ndim(x) == 1 and isinstance(x, jax.core.Tracer) and "BatchTracer" in type(x).__name__:
+            raise MemoryError("too large together")
+        alone.append(1)
+        return x + 1
+
+    results = run_together([lambda k=k: np.asarray(program(jnp.full(2, float(k)))) for k in range(3)])
+    np.testing.assert_allclose(results, [[1, 1], [2, 2], [3, 3]])
+    assert alone == [1]  # one program, compiled once and called by each
+
+    @large_program
+    def broken(x):
+        raise KeyError("always")
+
+    with pytest.raises(KeyError, match="always"):
+        run_together([lambda: broken(jnp.ones(2)) for _ in range(2)])
+
+
+def test_nothing_is_compiled_ahead_for_one_who_will_not_run_it():
+    compiled = []
+
+    def run():
+        with meanwhile(lambda: compiled.append(1)):
+            return RUNNER.get() is not None
+
+    assert run_together([run, run]) == [True, True]
+    assert compiled == []
+    assert RUNNER.get() is None  # outside, nothing has changed
+    assert run_together([lambda: threading.current_thread() is threading.main_thread()]) == [True]
+
+
+def test_fits_side_by_side_are_the_fits_alone(steps):
+    two_moons = task("two_moons")
+
+    def run(seed):
+        theta = two_moons.prior.sample(300, seed=seed)
+        method = AUNLE(two_moons.prior, training=TiltedTraining(iterations=100), members=1)
+        posterior = method.fit((theta, two_moons.simulate(theta, seed)), seed=seed)
+        return np.asarray(posterior.sample(two_moons.observation(1), 500, seed=seed)), posterior
+
+    together = run_together([lambda seed=seed: run(seed) for seed in range(2)])
+    assert steps[0].sizes.count(2) > 0.5 * len(steps[0].sizes)  # not all: one of them trains longer
+    for seed, (draws, posterior) in enumerate(together):
+        alone, other = run(seed)
+        gap = posterior.log_prob(alone, two_moons.observation(1)) - other.log_prob(alone, two_moons.observation(1))
+        np.testing.assert_allclose(np.asarray(gap), 0, atol=0.05)
+        np.testing.assert_allclose(draws.mean(axis=0), alone.mean(axis=0), atol=6 * alone.std() / np.sqrt(len(alone)))
+    assert np.abs(together[0][0].mean(axis=0) - together[1][0].mean(axis=0)).max() > 0  # seeds differ
