@@ -4,6 +4,7 @@ A fit is a few large programs, and decisions between them that are made on the h
 alone, such as those of several seeds, ask for the same programs of the same shapes, and an accelerator computes ten of
 them in little more time than one.  Each fit has a thread and knows nothing of the others.  When all threads wait for a
 program, those that are least far go on, in one call vmapped over them; the others wait until they are caught up with.
+On the host one thread runs at a time, so that nothing has to be safe among threads, and libraries have all cores.
 """
 
 import contextvars
@@ -46,12 +47,13 @@ def run_together(functions: Sequence[Callable[[], Result]]) -> list[Result]:
 
     def run(k: int) -> None:
         RUNNER.set(lockstep)
-        try:
-            ends[k] = functions[k](), None
-        except BaseException as error:  # noqa: BLE001  (raised again below, by the thread that asked)
-            ends[k] = None, error
-        finally:
-            lockstep.leave()
+        with lockstep.turn:
+            try:
+                ends[k] = functions[k](), None
+            except BaseException as error:  # noqa: BLE001  (raised again below, by the thread that asked)
+                ends[k] = None, error
+            finally:
+                lockstep.leave()
 
     threads = [
         threading.Thread(target=contextvars.copy_context().run, args=(run, k), daemon=True)
@@ -74,6 +76,7 @@ class Lockstep:
         threads: how many there are.
 
     Attributes:
+        turn: held by the thread that runs, let go of while it waits.
         sizes: for how many threads at a time programs have run, in order.
     """
 
@@ -81,28 +84,26 @@ class Lockstep:
         self.sizes: list[int] = []
         self._threads = self._running = threads
         self._waiting: list[_Request] = []
-        self._turn = threading.Condition()
+        self.turn = threading.Condition()
         self._stages: dict[large_program, int] = {}  # in the order in which programs were first asked for
         self._place = _Place()
 
     def __call__(self, program: large_program, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Wait until the program has run with these arguments, among others, and return its result."""
         request = _Request(program, args, kwargs)
-        with self._turn:
-            request.place = self._place.at(self._stages.setdefault(program, len(self._stages)))
-            self._waiting.append(request)
-            self._run_if_all_wait()
-            while not request.done:
-                self._turn.wait()
+        request.place = self._place.at(self._stages.setdefault(program, len(self._stages)))
+        self._waiting.append(request)
+        self._run_if_all_wait()
+        while not request.done:
+            self.turn.wait()
         if request.error is not None:
             raise request.error
         return request.result
 
     def leave(self) -> None:
         """Say that a thread will ask for nothing more."""
-        with self._turn:
-            self._running -= 1
-            self._run_if_all_wait()
+        self._running -= 1
+        self._run_if_all_wait()
 
     def _run_if_all_wait(self) -> None:
         if not self._waiting or len(self._waiting) < self._running:
@@ -112,7 +113,7 @@ class Lockstep:
         self.sizes.append(len(group))
         self._run(group)
         self._waiting = [request for request in self._waiting if not request.done]
-        self._turn.notify_all()
+        self.turn.notify_all()
 
     def _run(self, group: list["_Request"]) -> None:
         outside = RUNNER.set(None)  # the program may call others while it is traced

@@ -4,8 +4,6 @@ On the host, in double precision.  Every member of an ensemble has its own train
 all of them, by the likelihood of the rows held out from each.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -58,8 +56,8 @@ def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool =
             compile once.
     """
     products = _Products.of(np.asarray(t, float), np.asarray(w, float), most_rows=splits.train.shape[1])
-    with ThreadPoolExecutor() as pool:  # NumPy lets threads run side by side where there are many rows
-        fits = list(pool.map(partial(_fit_member, products), np.asarray(splits.train), np.asarray(splits.held_out)))
+    rows = zip(np.asarray(splits.train), np.asarray(splits.held_out), strict=True)
+    fits = [_fit_member(products, train, held_out) for train, held_out in rows]
     linear = Mean(*map(np.stack, zip(*(fit.linear for fit in fits), strict=True)))
     rungs = zip(*(fit.rungs for fit in fits), strict=True)
     chosen = _simplest_as_good([np.concatenate([rung.scores for rung in members]) for members in rungs])
