@@ -48,7 +48,14 @@ class Fake(AbstractContestant):
 class OneByOne(Fake):
     sequential = True
 
-METHODS = {"fake": Fake(), "rounds": OneByOne()}
+class Together(Fake):
+    side_by_side = True
+    def infer(self, task, *, budget, seed, observations, draws):
+        if seed == 2:
+            raise ValueError("unlucky seed")
+        return super().infer(task, budget=budget, seed=seed, observations=observations, draws=draws)
+
+METHODS = {"fake": Fake(), "rounds": OneByOne(), "together": Together()}
 """
 
 
@@ -80,6 +87,36 @@ def test_jobs_share_a_fit_unless_the_method_is_sequential(own):
     left = sweep.jobs([Cell("two_moons", "fake", 1000, 0, 2)])
     assert Job("two_moons", "fake", 1000, 0, (1, 3)) in left
     assert sweep.jobs(sweep.cells()) == []
+
+
+def test_teams_are_seeds_of_methods_that_allow_it(own):
+    sweep = sweep_of(own, methods=("fake", "together"), seeds=(0, 1, 2), budgets=(10, 20))
+    sizes = [(team[0].method, team[0].budget, len(team)) for team in sweep.teams([], 2)]
+    alone = [("fake", 10, 1)] * 3
+    assert sorted(sizes) == sorted(
+        [*alone, *(("fake", 20, 1),) * 3, *((("together", b, n)) for b in (10, 20) for n in (2, 1))]
+    )
+    assert {job for team in sweep.teams([], 2) for job in team} == set(sweep.jobs([]))
+    assert all(len(team) == 1 for team in sweep.teams([], 1))
+
+
+def test_a_team_writes_the_rows_that_its_jobs_would_write_alone(own, tmp_path):
+    sweep = sweep_of(own, methods=("together",), seeds=(0, 1, 2))
+    run_sweep(sweep, tmp_path / "team.sqlite", together=3)
+    run_sweep(sweep, tmp_path / "alone.sqlite")
+    found = {}
+    for name in ("team", "alone"):
+        with ResultsStore(tmp_path / f"{name}.sqlite") as results:
+            found[name] = results.rows()
+            assert results.running() == []
+    assert len(found["team"]) == 9
+    for row, other in zip(found["team"], found["alone"], strict=True):
+        assert [row[k] for k in ("seed", "observation", "outcome", "mmd")] == [
+            other[k] for k in ("seed", "observation", "outcome", "mmd")
+        ]
+        assert (row["outcome"] == OK) == (row["seed"] != 2)  # whoever fails does not spoil the others
+    assert {row["conditions"].get("workers") for row in found["team"]} == {3}
+    assert {row["conditions"].get("workers") for row in found["alone"]} == {1}
 
 
 def test_a_task_with_one_observation_of_its_own_takes_one(own):

@@ -134,7 +134,6 @@ class Sequential(AbstractContestant):
     rounds: int = 10
     needs: Callable[[], None] = lambda: None
     sequential: ClassVar[bool] = True
-    side_by_side: ClassVar[bool] = True
 
     def check(self):
         """Ask what was given as `needs`."""

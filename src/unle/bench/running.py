@@ -41,7 +41,7 @@ def run_sweep(
         sweep: what to run.
         path: of the results file.
         workers: processes; one stays in this process.
-        together: jobs that differ in seed or observation alone which each of them runs as one program.
+        together: seeds that each of them runs as one program, of methods that allow it.
         on_row: called for every row that is written, if there is one worker only.
         on_tick: called twice a second, otherwise.
     """

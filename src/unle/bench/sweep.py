@@ -1,8 +1,8 @@
 """Tasks x methods x budgets x seeds x observations: what is to be done, and what is done already.
 
 A sweep is cut into jobs.  A job of an amortised method fits once and serves all observations that lack a row; one of a
-sequential method serves one observation.  Jobs that differ in seed or observation alone may run as a team, side by side
-in one program.  Every row is written as soon as it is scored.
+sequential method serves one observation.  Jobs that differ in their seed alone may run as a team, side by side in one
+program.  Every row is written as soon as it is scored.
 """
 
 import functools

@@ -13,7 +13,7 @@ EXAMPLE = "Example:  unle bench --tasks two_moons,slcp --methods aunle,nle --bud
 DEFAULT = Path("runs/bench.sqlite")
 QUICK = {"tasks": "two_moons,gaussian_mixture", "methods": "aunle,nle", "budgets": "1000", "seeds": "0"}
 QUICK_OBSERVATIONS = "1,2"
-TOGETHER = 5  # runs in one program of a GPU
+TOGETHER = 5  # seeds in one program of a GPU
 
 Text = str | None
 
@@ -41,7 +41,7 @@ def bench(
         int | None,
         typer.Option(
             min=1,
-            help="Seeds, or observations of sequential methods, in one program.  [default: 1; 5 on a GPU]",
+            help="Seeds of a method, if it is not sequential, in one program.  [default: 1; 5 on a GPU]",
             show_default=False,
         ),
     ] = None,
