@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models.correction import AbstractCorrection
+from unle.models.correction import AbstractCorrection, Straight
 from unle.models.mlp import normals
 
 LOG_2PI = 1.8378770664093453
@@ -53,6 +53,10 @@ class AbstractBase(eqx.Module):
     @abc.abstractmethod
     def features_whitened(self, t: Float[Array, " dim"], v: Float[Array, " data"]) -> Float[Array, " seen"]:
         """Return r at the coordinates v, without the detour over w."""
+
+    def sees_whitened(self) -> bool:
+        """Return whether `features` are v itself."""
+        return False
 
     def whiten(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " data"]:
         """Return the coordinates v of w, given t."""
@@ -99,6 +103,10 @@ class FixedMeasure(AbstractBase):
         """Draw from N(0, s^2 I)."""
         return self.centre + self.scale * normals(key, n, self.centre.shape[0])
 
+    def sees_whitened(self):
+        """Return True: both are w."""
+        return True
+
     def features(self, t, w):
         """Return w."""
         return w
@@ -132,6 +140,10 @@ class ConditionalGaussian(AbstractBase):
     slope: Float[Array, "dim data"]
     whitener: Float[Array, "data data"]
     correction: AbstractCorrection
+
+    def sees_whitened(self):
+        """Return whether nothing is corrected."""
+        return isinstance(self.correction, Straight)
 
     def features(self, t, w):
         """Return the residual r of the linear fit."""

@@ -48,6 +48,10 @@ class Repeated(AbstractBase):
         parts = self.one.draws_whitened(key, n * self.repeats)
         return jax.vmap(self._together)(parts.reshape(n, self.repeats, -1))
 
+    def sees_whitened(self):
+        """Return whether the base of one block does."""
+        return self.one.sees_whitened()
+
     def features(self, t, w):
         """Return the features of every block, in its place."""
         return self._together(jax.vmap(lambda part: self.one.features(t, part))(self._apart(w)))

@@ -11,9 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
-from unle.models.correction import Straight
-from unle.models.repeated import Repeated
+from unle.models.bases import AbstractBase
 
 
 class TwoViews(AbstractBase):
@@ -57,9 +55,7 @@ class TwoViews(AbstractBase):
 
 def in_two_views(base: AbstractBase) -> AbstractBase:
     """Return the base with both views of w, or as it is if they are the same."""
-    one = base.one if isinstance(base, Repeated) else base
-    straight = isinstance(one, ConditionalGaussian) and isinstance(one.correction, Straight)
-    return base if straight or isinstance(one, FixedMeasure) else TwoViews(base)
+    return base if base.sees_whitened() else TwoViews(base)
 
 
 def length_seen(bases: AbstractBase, dim_theta: int, dim_data: int) -> int:
