@@ -2,6 +2,7 @@
 
 import threading
 import time
+import warnings
 
 import equinox as eqx
 import jax
@@ -13,6 +14,7 @@ import pytest
 from unle import AUNLE, TiltedTraining, task
 from unle.bench.lockstep import Lockstep, run_together
 from unle.compiling import RUNNER, large_program, meanwhile
+from unle.errors import UnleWarning
 
 
 @pytest.fixture
@@ -93,22 +95,6 @@ def test_who_is_behind_catches_up(steps):
     assert steps[0].sizes == [4, 1, 4]
 
 
-def test_who_is_a_round_ahead_is_caught_up_with(steps):
-    first, _ = counted(lambda x: x + 1)
-    second, _ = counted(lambda x: 2 * x)
-
-    def run(k):
-        x = jnp.asarray(0.0)
-        for _ in range(3):  # rounds
-            x = first(x)
-            for _ in range(1 if k else 3):
-                x = second(x)
-        return float(x)
-
-    assert run_together([lambda k=k: run(k) for k in range(3)]) == [584.0, 14.0, 14.0]
-    assert steps[0].sizes == [3, 3, 1, 1] * 3
-
-
 def test_those_who_end_are_not_waited_for(steps):
     program, _ = counted(lambda x: x + 1)
 
@@ -138,26 +124,91 @@ def test_an_error_of_one_is_its_own(steps):
     assert sorted(ended) == [2.0, 4.0]
 
 
-def test_what_cannot_run_together_runs_alone():
-    alone = []
+def test_what_cannot_run_together_runs_alone_and_is_told_once(steps, monkeypatch):
+    tried = []
 
-    @large_program
-    def program(x):
-        if jnp.ndim(x) == 1 and isinstance(x, jax.core.Tracer) and "BatchTracer" in type(x).__name__:
-            raise MemoryError("too large together")
-        alone.append(1)
-        return x + 1
+    def too_large(self, group):
+        tried.append(len(group))
+        raise MemoryError("too large together")
 
-    results = run_together([lambda k=k: np.asarray(program(jnp.full(2, float(k)))) for k in range(3)])
-    np.testing.assert_allclose(results, [[1, 1], [2, 2], [3, 3]])
-    assert alone == [1]  # one program, compiled once and called by each
+    monkeypatch.setattr(Lockstep, "_run_together", too_large)
+    program, _ = counted(lambda x: x + 1)
 
+    def run(k):
+        return np.asarray(program(program(jnp.full(2, float(k)))))
+
+    with pytest.warns(UnleWarning, match="too large together.*one after the other") as told:
+        results = run_together([lambda k=k: run(k) for k in range(3)])
+    np.testing.assert_allclose(results, [[2, 2], [3, 3], [4, 4]])
+    assert tried == [3]
+    assert len(told) == 1
+    assert steps[0].sizes == [3, 3]
+
+
+@pytest.mark.filterwarnings("ignore::unle.errors.UnleWarning")
+def test_what_fails_alone_as_well_is_raised():
     @large_program
     def broken(x):
         raise KeyError("always")
 
     with pytest.raises(KeyError, match="always"):
         run_together([lambda: broken(jnp.ones(2)) for _ in range(2)])
+
+
+def test_settings_that_cannot_be_compared_hold_nobody_up(steps):
+    class Table(eqx.Module):
+        values: np.ndarray = eqx.field(static=True)
+
+        def __call__(self, x):
+            return x + float(self.values.sum())
+
+    program = large_program(lambda x, table: table(x))
+    calls = [lambda k=k: float(program(jnp.asarray(float(k)), Table(np.arange(3.0)))) for k in range(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of equinox, about arrays among settings
+        ended = []
+        thread = threading.Thread(target=lambda: ended.append(_outcome(calls)), daemon=True)
+        thread.start()
+        thread.join(timeout=60)
+    assert ended, "the threads wait for each other"
+
+
+def _outcome(calls):
+    try:
+        return run_together(calls)
+    except Exception as error:  # what equinox makes of such settings is not the matter here
+        return error
+
+
+def test_an_interrupt_lets_no_thread_go_on(monkeypatch):
+    program, _ = counted(lambda x: x + 1)
+    begun, steps_done = threading.Event(), []
+
+    def run():
+        for _ in range(10_000):
+            program(jnp.ones(2))
+            steps_done.append(1)
+            begun.set()
+            time.sleep(0.001)
+
+    join, interrupted = threading.Thread.join, []
+
+    def interrupt(thread, timeout=None):
+        if threading.current_thread() is threading.main_thread() and not interrupted:
+            interrupted.append(1)
+            begun.wait(60)
+            raise KeyboardInterrupt
+        join(thread, timeout)
+
+    monkeypatch.setattr(threading.Thread, "join", interrupt)
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        run_together([run, run])
+    deadline = time.monotonic() + 30
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+    assert 0 < len(steps_done) < 20_000
 
 
 def test_nothing_is_compiled_ahead_for_one_who_will_not_run_it():
@@ -189,4 +240,3 @@ def test_fits_side_by_side_are_the_fits_alone(steps):
         gap = posterior.log_prob(alone, two_moons.observation(1)) - other.log_prob(alone, two_moons.observation(1))
         np.testing.assert_allclose(np.asarray(gap), 0, atol=0.05)
         np.testing.assert_allclose(draws.mean(axis=0), alone.mean(axis=0), atol=6 * alone.std() / np.sqrt(len(alone)))
-    assert np.abs(together[0][0].mean(axis=0) - together[1][0].mean(axis=0)).max() > 0  # seeds differ

@@ -115,8 +115,14 @@ def test_a_team_writes_the_rows_that_its_jobs_would_write_alone(own, tmp_path):
             other[k] for k in ("seed", "observation", "outcome", "mmd")
         ]
         assert (row["outcome"] == OK) == (row["seed"] != 2)  # whoever fails does not spoil the others
-    assert {row["conditions"].get("workers") for row in found["team"]} == {3}
-    assert {row["conditions"].get("workers") for row in found["alone"]} == {1}
+    assert {(row["conditions"]["team"], row["train_s"]) for row in found["team"]} == {(3, None)}
+    assert {row["train_s"] for row in found["alone"] if row["seed"] != 2} == {2.0}
+
+
+def test_seeds_that_lack_different_rows_are_no_team(own):
+    sweep = sweep_of(own, methods=("together",), seeds=(0, 1, 2))
+    teams = sweep.teams([Cell("two_moons", "together", 1000, 1, 2)], 3)
+    assert sorted([job.seed for job in team] for team in teams) == [[0, 2], [1]]
 
 
 def test_a_task_with_one_observation_of_its_own_takes_one(own):

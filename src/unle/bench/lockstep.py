@@ -1,16 +1,17 @@
 """Runs side by side in one program: what several threads ask for at the same time is computed at once.
 
 A fit is a few large programs, and decisions between them that are made on the host.  Fits that differ in their numbers
-alone, such as those of several seeds, ask for the same programs of the same shapes, and an accelerator computes ten of
-them in little more time than one.  Each fit has a thread and knows nothing of the others.  When all threads wait for a
-program, those that are least far go on, in one call vmapped over them; the others wait until they are caught up with.
-On the host one thread runs at a time, so that nothing has to be safe among threads, and libraries have all cores.
+alone, such as those of several seeds, ask for the same programs of the same shapes, and one of them leaves most of an
+accelerator idle.  Each fit has a thread and knows nothing of the others.  When all threads wait for a program, those
+that are least far go on, in one call vmapped over them; the others wait until they are caught up with.  On the host one
+thread runs at a time, from one large program to the next.
 """
 
 import contextvars
 import functools
 import threading
-from collections.abc import Callable, Hashable, Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unle.compiling import RUNNER, large_program
+from unle.errors import UnleWarning
 
 Result = TypeVar("Result")
 
@@ -61,12 +63,20 @@ def run_together(functions: Sequence[Callable[[], Result]]) -> list[Result]:
     ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException:  # Ctrl-C, say: no thread begins another program
+        lockstep.stop()
+        raise
     for _, error in ends:
         if error is not None:
             raise error
     return [result for result, _ in ends]
+
+
+class Stopped(Exception):
+    """Raised in a thread that must not go on."""
 
 
 class Lockstep:
@@ -81,23 +91,26 @@ class Lockstep:
     """
 
     def __init__(self, threads: int):
+        self.turn = threading.Condition()
         self.sizes: list[int] = []
         self._threads = self._running = threads
+        self._stopped = False
         self._waiting: list[_Request] = []
-        self.turn = threading.Condition()
-        self._stages: dict[large_program, int] = {}  # in the order in which programs were first asked for
-        self._place = _Place()
+        self._stages: dict[_Kind, int] = {}  # in the order in which they were first asked for
+        self._too_large: set[_Kind] = set()
 
     def __call__(self, program: large_program, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Wait until the program has run with these arguments, among others, and return its result."""
         request = _Request(program, args, kwargs)
-        request.place = self._place.at(self._stages.setdefault(program, len(self._stages)))
+        self._stages.setdefault(request.kind, len(self._stages))
         self._waiting.append(request)
         self._run_if_all_wait()
-        while not request.done:
+        while not (request.done or self._stopped):
             self.turn.wait()
         if request.error is not None:
             raise request.error
+        if not request.done:
+            raise Stopped
         return request.result
 
     def leave(self) -> None:
@@ -105,34 +118,47 @@ class Lockstep:
         self._running -= 1
         self._run_if_all_wait()
 
+    def stop(self) -> None:
+        """Let no thread go on."""
+        self._stopped = True  # before its turn, which it may have to wait for
+        with self.turn:
+            self.turn.notify_all()
+
     def _run_if_all_wait(self) -> None:
-        if not self._waiting or len(self._waiting) < self._running:
+        if self._stopped or not self._waiting or len(self._waiting) < self._running:
             return
-        behind = min(self._waiting, key=lambda request: request.place)
-        group = [request for request in self._waiting if request.kind == behind.kind]
+        kind = min((request.kind for request in self._waiting), key=self._stages.__getitem__)
+        group = [request for request in self._waiting if request.kind == kind]
+        self._waiting = [request for request in self._waiting if request.kind != kind]
         self.sizes.append(len(group))
         self._run(group)
-        self._waiting = [request for request in self._waiting if not request.done]
         self.turn.notify_all()
 
     def _run(self, group: list["_Request"]) -> None:
-        outside = RUNNER.set(None)  # the program may call others while it is traced
+        kind, outside = group[0].kind, RUNNER.set(None)  # the program may call others while it is traced
         try:
-            results = self._together(group)
-        except Exception:  # noqa: BLE001  (too large for the memory together, say; what fails alone is told)
+            if kind not in self._too_large:
+                try:
+                    return self._run_together(group)
+                except Exception as error:  # noqa: BLE001  (what fails alone as well is told by who asked for it)
+                    self._too_large.add(kind)
+                    warnings.warn(
+                        f"{kind.program.function.__name__} of {self._threads} runs does not run as one program "
+                        f"({type(error).__name__}: {error!s:.200}): they run one after the other; try `--together 1`.",
+                        UnleWarning,
+                        stacklevel=2,
+                    )
             for request in group:
                 request.run_alone()
-        else:
-            for request, result in zip(group, results, strict=False):  # the rest fills up
-                request.result, request.done = result, True
         finally:
             RUNNER.reset(outside)
 
-    def _together(self, group: list["_Request"]) -> list[Any]:
+    def _run_together(self, group: list["_Request"]) -> None:
         """Run a program once for all of a group, filled up to one size: others would be compiled anew."""
-        first = group[0]
         numbers = [group[k % len(group)].numbers for k in range(self._threads)]
-        return jax.block_until_ready(_vmapped(first.program)(numbers, first.rest))
+        results = jax.block_until_ready(_vmapped(group[0].kind.program)(numbers, group[0].rest))
+        for request, result in zip(group, results, strict=False):  # the rest fills up
+            request.result, request.done = result, True
 
 
 @functools.cache
@@ -151,19 +177,6 @@ def _vmapped(program: large_program) -> Callable:
     return program.jit(together)
 
 
-class _Place(threading.local):
-    """How far a thread is: which round it is in, and at which of the programs of a round."""
-
-    round = stage = 0
-
-    def at(self, stage: int) -> tuple[int, int]:
-        """Go on to a stage, and return the place; a round begins with the first of all programs."""
-        if stage == 0 < self.stage:
-            self.round += 1
-        self.stage = stage
-        return self.round, self.stage
-
-
 class _Request:
     """A call of a program.
 
@@ -171,28 +184,43 @@ class _Request:
         numbers: the arrays among its arguments.
         rest: all else.
         kind: equal for calls that can be computed at once.
-        place: how far the thread is that calls.
     """
 
     def __init__(self, program: large_program, args: tuple, kwargs: dict[str, Any]):
-        self.program, self._args, self._kwargs = program, args, kwargs
+        self._args, self._kwargs = args, kwargs
         self.numbers, self.rest = eqx.partition((args, kwargs), _is_number)
-        self.done, self.error, self.result, self.place = False, None, None, (0, 0)
-        shapes = tuple((np.shape(leaf), leaf.dtype) for leaf in jax.tree.leaves(self.numbers))
-        leaves, structure = jax.tree.flatten(self.rest)
-        self.kind: Hashable = (program, jax.tree.structure(self.numbers), shapes, structure, tuple(leaves))
-        try:
-            hash(self.kind)
-        except TypeError:  # nothing is known to be equal to it
-            self.kind = object()
+        self.kind = _Kind(program, self.numbers, self.rest)
+        self.done, self.error, self.result = False, None, None
 
     def run_alone(self) -> None:
         """Run the program for this call only."""
         try:
-            self.result = self.program(*self._args, **self._kwargs)
+            self.result = self.kind.program(*self._args, **self._kwargs)
         except Exception as error:  # noqa: BLE001  (raised by the thread that asked)
             self.error = error
         self.done = True
+
+
+class _Kind:
+    """A program, and all about its arguments but the numbers in arrays; what cannot be compared is equal to nothing."""
+
+    def __init__(self, program: large_program, numbers: Any, rest: Any):
+        self.program = program
+        leaves, structure = jax.tree.flatten(rest)
+        shapes = tuple((np.shape(leaf), leaf.dtype) for leaf in jax.tree.leaves(numbers))
+        types = tuple(map(type, leaves))  # 1, 1.0 and True are equal, and do not compile alike
+        self._parts = (program, jax.tree.structure(numbers), shapes, structure, tuple(leaves), types)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        try:
+            return isinstance(other, _Kind) and bool(self._parts == other._parts)
+        except Exception:  # noqa: BLE001  (arrays among the settings, say)
+            return False
+
+    def __hash__(self) -> int:
+        return hash((self.program, self._parts[2]))
 
 
 def _is_number(leaf: Any) -> bool:

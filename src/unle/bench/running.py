@@ -78,12 +78,13 @@ def _in_processes(
         # A worker died and took the pool with it.  Whoever was being run is under suspicion.
         suspects = set(results.running(clear=True))
         jobs = sweep.jobs(results.finished())
-        for job in jobs:
+        alone = {team[0] for team in teams if len(team) == 1}
+        for job in alone.intersection(jobs):
             if str(job) in suspects or any(name.startswith(str(job).rsplit("/", 1)[0] + "/") for name in suspects):
                 attempts[job] = attempts.get(job, 0) + 1
         for job in [job for job in jobs if attempts.get(job, 0) >= MOST_ATTEMPTS]:
             fail_job(job, sweep, results, DIED)
-        teams = sweep.teams(results.finished(), 1)  # whoever fails now fails alone
+        teams = sweep.teams(results.finished(), 1)  # from now on a death is held against single jobs
 
 
 def _one_pool(teams: list[Team], sweep: Sweep, path: Path, *, workers: int, on_tick: Callable[[], None]) -> bool:

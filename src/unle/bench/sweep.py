@@ -96,14 +96,15 @@ class Sweep:
 
     def teams(self, finished: Iterable[Cell], size: int) -> list["Team"]:
         """Return what is left to do, in teams of at most this size of jobs that may run side by side."""
-        alike: dict[tuple[str, str, int], list[Job]] = {}
-        for job in self.jobs(finished):
-            alike.setdefault((job.task, job.method, job.budget), []).append(job)
+        jobs, alike = self.jobs(finished), {}
+        for job in jobs:
+            alike.setdefault((job.task, job.method, job.budget, job.observations), []).append(job)
         teams = []
-        for (_, method, _), group in alike.items():
-            most = size if self.registry().method(method).side_by_side else 1
-            teams += [tuple(group[k : k + most]) for k in range(0, len(group), most)]
-        return teams
+        for group in alike.values():
+            most = size if self.registry().method(group[0].method).side_by_side else 1
+            count = -(-len(group) // most)
+            teams += [tuple(group[k::count]) for k in range(count)]  # of nearly equal size: 3 and 3, not 5 and 1
+        return sorted(teams, key=lambda team: jobs.index(team[0]))
 
     def check(self, finished: Iterable[Cell]) -> None:
         """Raise an `InputError` if something is not installed that a method which is left to do needs."""
@@ -136,7 +137,7 @@ class Job:
         return f"{self.task}/{self.method}/{self.budget}/{self.seed}/{','.join(map(str, self.observations))}"
 
 
-Team = tuple[Job, ...]  # runs of one method on one task with one budget, side by side in one program
+Team = tuple[Job, ...]  # that differ in their seed alone, and run side by side in one program
 
 
 # (task, method, budget, jobs, observations) that this process has run: later runs find programs compiled
@@ -163,7 +164,9 @@ def run_team(team: Team, sweep: Sweep, path: Path, on_row: OnRow | None = None, 
         with silence():  # the table shows how far the sweep is
             outcomes = run_together([partial(_outcome, job, task, method, sweep.scorer.draws) for job in team])
         for job, outcome in zip(team, outcomes, strict=True):
-            conditions = _conditions(job, task, sweep.scorer, cold=cold) | {"workers": workers * len(team)}
+            if len(team) > 1:
+                outcome.seconds.clear()  # a run that waits for others has no time of its own
+            conditions = _conditions(job, task, sweep.scorer, cold=cold) | {"workers": workers, "team": len(team)}
             _write_rows(job, outcome, results, sweep, task, conditions | outcome.notes, on_row)
         results.end(os.getpid())
 
@@ -180,7 +183,8 @@ def _write_rows(
     """Score the draws of a job and write its rows, each as soon as it is scored."""
     shared = max(1, len(job.observations))
     seconds = {f"{name}_s": value for name, value in outcome.seconds.items()}
-    seconds["infer_s"] = seconds.get("infer_s", 0.0) / shared
+    if "infer_s" in seconds:
+        seconds["infer_s"] /= shared
 
     def write(cell: Cell, reason: str, numbers: dict[str, float]) -> None:
         if results.add(cell, reason, numbers | seconds, conditions) and on_row is not None:
