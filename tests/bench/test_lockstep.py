@@ -15,6 +15,8 @@ from unle import AUNLE, TiltedTraining, task
 from unle.bench.lockstep import Lockstep, run_together
 from unle.compiling import RUNNER, large_program, meanwhile
 from unle.errors import UnleWarning
+from unle.space.transfer import on_device
+from unle.train import GaussianTraining, make_splits
 
 
 @pytest.fixture
@@ -225,6 +227,22 @@ def test_nothing_is_compiled_ahead_for_one_who_will_not_run_it():
 
 
 def test_fits_side_by_side_are_the_fits_alone(steps):
+    training = GaussianTraining(width=8, depth=1, iterations=100, chunk=20)
+
+    def run(seed):
+        t, noise = np.random.default_rng(seed).normal(size=(2, 400, 2))
+        t, w = on_device(t), on_device(np.sin(2 * t) + 0.3 * noise)
+        return training.fit(jr.key(seed), t, w, make_splits(jr.key(seed), 400, members=2))
+
+    together = run_together([lambda seed=seed: run(seed) for seed in range(2)])
+    assert set(steps[0].sizes) == {2}
+    for seed, bases in enumerate(together):
+        for one, other in zip(jax.tree.leaves(bases), jax.tree.leaves(run(seed)), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_posteriors_side_by_side_are_the_posteriors_alone(steps):
     two_moons = task("two_moons")
 
     def run(seed):

@@ -157,7 +157,9 @@ def test_repeated_measurements_share_a_base_from_fit_to_draws(tmp_path):
     task, notes = unle.task("slcp"), Notes()
     theta = task.prior.sample(400, seed=0)
     simulations = theta, np.asarray(task.simulate(theta, 1))
-    method = AUNLE(task.prior, training=TiltedTraining(iterations=1), members=2, strategy=STRATEGY)
+    training = TiltedTraining(width=8, depth=1, iterations=1)
+    base = GaussianTraining(width=32, depth=3, iterations=500, batch=128, chunk=50)
+    method = AUNLE(task.prior, base=base, training=training, members=2, strategy=STRATEGY)
     posterior = method.fit(simulations, seed=1, on_metrics=notes)
     assert notes[-1]["repeats"] == 4
     posterior.save(tmp_path / "posterior")

@@ -1,5 +1,7 @@
 """Which data a sequential likelihood is fitted to, and what becomes of the others."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,11 +13,12 @@ from unle.methods.neighbourhood import REACH, Neighbourhood
 from unle.methods.rounds import Round, Rounds
 from unle.models import AlwaysValid
 from unle.space import Prior
-from unle.train import GaussianTraining, ValidityFit
+from unle.train import DataParticles, GaussianTraining, TiltedTraining, ValidityFit, ValidityTraining, fit_validity
 
 PRIOR = Prior.uniform([-2.0], [2.0])
 NOISE = 0.3
 X_O = 0.5
+SMALL = TiltedTraining(DataParticles(n=64, pool=512, validation=512), width=8, depth=1, iterations=100)  # energies
 
 
 def test_a_box_around_the_observation_in_units_of_the_data():
@@ -73,9 +76,12 @@ def share_lost(theta):
 @pytest.fixture(scope="module")
 def one_round() -> Rounds:
     base = GaussianTraining(width=8, depth=1, iterations=200, batch=128, chunk=50)
-    state = SUNLE(PRIOR, base=base, members=2).begin([X_O], budget=3000, rounds=[2000, 1000], seed=0)
+    state = SUNLE(PRIOR, base=base, training=SMALL, members=2).begin([X_O], budget=3000, rounds=[2000, 1000], seed=0)
     theta = state.propose()
-    state.add((theta, simulated(theta, 1)))
+    settings = ValidityTraining(members=4, width=32, iterations=2000, patience=5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rounds, "fit_validity", partial(fit_validity, settings=settings))
+        state.add((theta, simulated(theta, 1)))
     return state
 
 
@@ -127,7 +133,7 @@ def _moments(values, weights):
 
 def test_without_failures_all_data_count():
     base = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
-    state = SUNLE(PRIOR, base=base, members=1).begin([X_O], budget=200, rounds=2, seed=0)
+    state = SUNLE(PRIOR, base=base, training=SMALL, members=1).begin([X_O], budget=200, rounds=2, seed=0)
     theta = state.propose()
     state.add((theta, np.where(np.arange(100)[:, None] < 5, theta + 40.0, theta)))
     assert state.near(state.simulations).all()
@@ -150,7 +156,7 @@ def test_data_are_kept_if_nothing_can_be_learned_of_where_they_come_out_far(monk
     flags = Flags()
     monkeypatch.setattr(rounds, "fit_validity", flags)
     base = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
-    state = SUNLE(PRIOR, base=base, members=1).begin([X_O], budget=500, rounds=[400, 100], seed=0)
+    state = SUNLE(PRIOR, base=base, training=SMALL, members=1).begin([X_O], budget=500, rounds=[400, 100], seed=0)
     theta = state.propose()
     x = simulated(theta, 2)
     state.add((theta, x))
@@ -164,7 +170,7 @@ def test_data_are_kept_if_nothing_can_be_learned_of_where_they_come_out_far(monk
 def test_a_round_with_few_valid_simulations_borrows_from_those_before(monkeypatch):
     monkeypatch.setattr(rounds, "fit_validity", Flags())
     base = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
-    state = SUNLE(PRIOR, base=base, members=1).begin([X_O], budget=240, rounds=[200, 40], seed=0)
+    state = SUNLE(PRIOR, base=base, training=SMALL, members=1).begin([X_O], budget=240, rounds=[200, 40], seed=0)
     theta = state.propose()
     state.recall(
         (theta, simulated(theta, 3)), Round(0, 200, 1.0, 0, 1.0, 0.0, 1.0, 0.0), np.linspace(0.0, 1.0, 1000)[:, None]
