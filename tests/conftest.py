@@ -7,8 +7,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")  # tolerances are for the CPU; set
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("UNLE_AHEAD", "0")  # two cores are busy with tests; most fits are never drawn from
 os.environ["UNLE_STATE"] = tempfile.mkdtemp(prefix="unle-state-")  # not the one of whoever runs the tests
-# Tests compile many small programs and run them briefly: compiling fast matters more than fast programs.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# Tests compile many programs and run them briefly: two thirds of their time would be the compiler's.  (Without any
+# optimisation what runs takes longer than is won.  A flag that a later XLA does not know stops it, and is named.)
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false")
 
 import jax
 import jax.random as jr
