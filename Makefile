@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 
 help:
 	@echo "make demo   a small inference from start to finish, with figures"
-	@echo "make test   style, types and the fast tests (about ten minutes on two cores)"
+	@echo "make test   style, types and the fast tests (ten to fifteen minutes on two cores)"
 	@echo "make slow   the long tests: end-to-end fits against exact posteriors"
 	@echo "make lint   style only          make types  types only"
 	@echo "make clean  remove the virtual environment and caches"

@@ -106,9 +106,9 @@ def test_simulations_of_the_fit_never_make_a_good_verdict(right):
     assert "--simulations" in check.advice
 
 
-def evidence(**changes) -> Evidence:
+def evidence(rows: int = 120, **changes) -> Evidence:
     rng = np.random.default_rng(5)
-    theta = np.asarray(PRIOR.sample(120, seed=1), float)
+    theta = np.asarray(PRIOR.sample(rows, seed=1), float)
     x = theta + NOISE * rng.normal(size=theta.shape)
     values = np.array([0.3, -0.2]) + NOISE * rng.normal(size=(4, 200, 2))
     draws = Draws(values, ("a", "b"), np.array([[0.31, -0.21]]), 0, info={"acceptance": 0.3})
@@ -131,14 +131,14 @@ def test_every_check_that_applies_is_made_and_the_others_say_why(tmp_path):
 
 
 def test_without_a_simulator_calibration_is_in_sample_and_replicas_are_missing():
-    found = evidence()
+    found = evidence(rows=20)
     assert found.calibration.in_sample
     with pytest.raises(NotApplicable, match="--model"):
         _ = found.replicas
 
 
 def test_a_dear_simulator_is_not_run_unasked():
-    found = evidence(simulator=simulator, seconds=10.0)
+    found = evidence(rows=20, simulator=simulator, seconds=10.0)
     assert found.calibration.in_sample
     with pytest.raises(NotApplicable, match="--simulations"):
         _ = found.replicas
@@ -148,6 +148,6 @@ def test_wrong_requests_are_refused(pairs):
     with pytest.raises(InputError, match="rows of theta"):
         calibrate(posterior(NOISE), pairs[0][:3], pairs[1])
     with pytest.raises(InputError, match="among cloud"):
-        run_checks(evidence(), ["clod"])
+        run_checks(evidence(rows=20), ["clod"])
     with pytest.raises(InputError, match="densities"):
         coverage(Calibration.of_draws(np.zeros((30, 1)), np.zeros((30, 1)), np.zeros((30, 5, 1))))

@@ -57,8 +57,10 @@ def on_device(key: PRNGKeyArray, theta: Float[Array, " 5"]) -> Float[Array, " 10
     component = jr.randint(key_component, (), 0, COMPONENTS)
     # A chi-squared with two degrees of freedom is exponential with mean two.
     normal = jr.normal(key_normal, (DISTRACTORS,)) / jnp.sqrt(2 * jr.exponential(key_stretch) / DEGREES)
-    location, factor = (jnp.asarray(part, jnp.float32)[component] for part in (locations, factors))
-    return jnp.concatenate([slcp.on_device(key_points, theta), location + factor @ normal])[order]
+    locations, factors = (jnp.asarray(part, jnp.float32) for part in (locations, factors))
+    # All components and then one of them: for many rows a single product, where a factor for each row would be copied.
+    noise = (locations + factors @ normal)[component]
+    return jnp.concatenate([slcp.on_device(key_points, theta), noise])[order]
 
 
 def split(x: Float[np.ndarray, " 100"]) -> tuple[Float[np.ndarray, " 8"], Float[np.ndarray, " 92"]]:
