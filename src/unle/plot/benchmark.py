@@ -74,10 +74,12 @@ def budget_curves(
                 handles.setdefault(line.label, _draw(axis, line))
             axis.set_title(task.replace("_", " "))
             axis.set_xscale("log")
-            axis.set_xticks(sorted({b for line in lines for b in line.budgets}))
+            budgets = sorted({b for line in lines for b in line.budgets})
+            axis.set_xticks(budgets)
+            if budgets:  # or with one budget its methods would fill the whole width
+                axis.set_xlim(budgets[0] / 2, budgets[-1] * 2)
             axis.xaxis.set_major_formatter(_budget)
             axis.xaxis.set_minor_locator(NullLocator())
-            axis.margins(x=0.15)
             if logarithmic:
                 axis.set_yscale("log")
                 plain_logarithm(axis.yaxis)
