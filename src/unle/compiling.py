@@ -19,8 +19,10 @@ SWITCH = "UNLE_AHEAD"  # set to 0, nothing is compiled before it is asked for
 
 # By kind of machine, what the compiler is told.  Networks this small rarely win back what it spends on them: on a GPU,
 # a search for the fastest kernels; on a CPU, the last optimisations, a quarter of the time for code that is no faster.
-QUICKLY = {"gpu": {"xla_gpu_autotune_level": 0}, "cpu": {"xla_backend_optimization_level": 1}}
-SEARCHING = {**QUICKLY, "gpu": {}}  # for kernels: it pays where batches are large
+REPEATEDLY = {"gpu": {"xla_gpu_autotune_level": 0}, "cpu": {"xla_backend_optimization_level": 1}}
+SEARCHING = {**REPEATEDLY, "gpu": {}}  # for kernels: it pays where batches are large
+# For programs that do not run for long, without fused loops of the newer kind, a third of the time on a CPU.
+QUICKLY = {**REPEATEDLY, "cpu": {**REPEATEDLY["cpu"], "xla_cpu_use_fusion_emitters": False}}
 AS_USUAL = {}
 
 # Who runs a large program in place of this thread: (program, args, kwargs) -> result.  None: the thread itself.
@@ -44,7 +46,7 @@ class large_program:  # noqa: N801  (a decorator, like `jax.jit`)
 
     def jit(self, function: Callable) -> Any:
         """Compile another function in the way of this one."""
-        options = self._options.get(jax.default_backend(), {})
+        options = {name: value for name, value in self._options.get(jax.default_backend(), {}).items() if _known(name, value)}
         return eqx.filter_jit(function, compiler_options=options)  # pyright: ignore[reportCallIssue]
 
     @functools.cached_property
@@ -59,6 +61,16 @@ class large_program:  # noqa: N801  (a decorator, like `jax.jit`)
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Return what can be compiled without being run."""
         return self._program.lower(*args, **kwargs)
+
+
+@functools.cache
+def _known(name: str, value: Any) -> bool:
+    """Return whether this compiler has the option: they come and go."""
+    try:
+        jax.jit(lambda: 0).lower().compile(compiler_options={name: value})
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def cores() -> int:

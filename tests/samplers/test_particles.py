@@ -32,7 +32,7 @@ def test_systematic_counts_are_rounded_expectations():
     n = 9_999
     log_weights = 3.0 * np.random.default_rng(0).normal(size=n).astype(np.float32)
     expected = n * np.exp(log_weights, dtype=float) / np.exp(log_weights, dtype=float).sum()
-    indices = np.asarray(indices_of(jr.split(jr.key(1), 200), jnp.asarray(log_weights)))
+    indices = np.asarray(indices_of(jr.uniform(jr.key(1), (200,)), jnp.asarray(log_weights)))
     counts = np.stack([np.bincount(row, minlength=n) for row in indices])
     rounding = 1e-5 * n  # of the cumulative sums, in particles
     assert (counts.sum(axis=1) == n).all()
@@ -43,7 +43,7 @@ def test_systematic_counts_are_rounded_expectations():
 def test_dead_particles_are_never_chosen():
     """The last sums of float32 weights fall short of one: the comb must not run past the living."""
     log_weights = np.where(np.arange(9_999) % 3 == 0, 0.0, -np.inf).astype(np.float32)
-    indices = indices_of(jr.split(jr.key(0), 200), jnp.asarray(log_weights))
+    indices = indices_of(jr.uniform(jr.key(0), (200,)), jnp.asarray(log_weights))
     assert (np.asarray(indices) % 3 == 0).all()
 
 

@@ -135,8 +135,8 @@ class ZUniformity:
         flat = theta.reshape(-1, theta.shape[-1])
         log_z = _estimate(self.likelihood, flat, seed=self.seed, n_data=n_data).log_z
         weights = -self.rows * log_z.reshape(theta.shape[:-1])
-        keys = jr.split(jr.key(seed), len(theta))
-        chosen = np.asarray(jax.vmap(systematic_indices)(keys, jnp.asarray(weights, jnp.float32)))
+        shifts = jr.uniform(jr.key(seed), (len(theta),))
+        chosen = np.asarray(jax.vmap(systematic_indices)(shifts, jnp.asarray(weights, jnp.float32)))
         resampled = np.take_along_axis(theta, chosen[..., None], axis=1)
         if isinstance(draws, Draws):
             info = {"corrected_for_z": True, "weight_ess": _ess(weights.ravel())}

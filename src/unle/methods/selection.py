@@ -4,12 +4,11 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import AbstractBase, NoEnergy, TiltedModel
-from unle.space.transfer import on_device
+from unle.space.transfer import keys, on_device
 from unle.train import AbstractParticles, JointSpace, Splits, TiltedFit, Validation, base_scores, validate
 
 LOWEST_ESS = 0.01  # of the particles that estimate Z_pi: eighty of 8,192 draws of the base
@@ -87,7 +86,7 @@ def gated(
         return alone
     models = TiltedModel(bases, fit.energies)
     # Other draws than those that chose the chunk: the choice must not flatter itself.
-    scores = validate(jr.split(key, members), joint, models, t, w, splits, particles, fit.particles).of_first(held)
+    scores = validate(keys(key, members), joint, models, t, w, splits, particles, fit.particles).of_first(held)
     trusted = float(np.min(np.asarray(scores.ess))) > LOWEST_ESS
     if not (trusted and clearly_better(scores)):
         return alone

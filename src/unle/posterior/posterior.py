@@ -28,7 +28,7 @@ from unle.posterior.draws import Draws
 from unle.posterior.strategies import AbstractStrategy, Sampled, TemperedSmc
 from unle.samplers import Family
 from unle.space import Prior, unconstrained_draws
-from unle.space.transfer import on_device
+from unle.space.transfer import keys, on_device, split
 from unle.store.modules import load_module, save_module
 
 DRAWS = 10_000  # if nobody says how many
@@ -93,8 +93,8 @@ class Posterior(eqx.Module):
         rows = [self._checked(x_o) for x_o in observations]
         if len({len(row) for row in rows}) > 1:
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
-        starts, keys = _starts(self.prior, strategy, jr.key(seed), len(rows), n)
-        result = _sample(self.prior, self.likelihood, strategy, keys, starts, on_device(np.stack(rows)), n)
+        starts, each = _starts(self.prior, strategy, jr.key(seed), len(rows), n)
+        result = _sample(self.prior, self.likelihood, strategy, each, starts, on_device(np.stack(rows)), n)
         draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, _unstack(result), strict=True)]
         if not all(_is_sampled(one) for one in draws):
             raise InputError(
@@ -232,10 +232,11 @@ def _starts(
     """Return where the sampler begins for each observation, in unconstrained coordinates, and a key for each."""
     given = strategy.starts if isinstance(strategy, AbstractDoublyIntractableStrategy) else None
     needed = strategy.prior_draws_needed(n) if given is None else 1
-    starts, keys = unconstrained_draws(prior, key, observations, needed)
+    key_starts, key_samplers = split(key, 2)
+    starts = unconstrained_draws(prior, keys(key_starts, observations), needed)
     if given is not None:
         starts = jnp.repeat(_unconstrained(prior, given)[None], observations, axis=0)
-    return starts, keys
+    return starts, keys(key_samplers, observations)
 
 
 @large_program
@@ -278,9 +279,9 @@ def compile_sampler(posterior: Posterior) -> None:
     prior, strategy = posterior.prior, posterior.strategy
     if x_space is None or strategy is None:
         return
-    starts, keys = _starts(prior, strategy, jr.key(0), 1, DRAWS)
+    starts, each = _starts(prior, strategy, jr.key(0), 1, DRAWS)
     rows = on_device(np.zeros((1, 1, x_space.dim_x)))
-    _sample.lower(prior, posterior.likelihood, strategy, keys, starts, rows, DRAWS).compile()
+    _sample.lower(prior, posterior.likelihood, strategy, each, starts, rows, DRAWS).compile()
 
 
 @eqx.filter_jit

@@ -120,7 +120,7 @@ def bridge(
         share = ess(log_weights)
 
         resample = share < ess_threshold
-        ancestors = jnp.where(resample, systematic_indices(key_resample, log_weights), jnp.arange(n))
+        ancestors = jnp.where(resample, systematic_indices(jr.uniform(key_resample), log_weights), jnp.arange(n))
         positions = positions[ancestors]
         log_weights = jnp.where(resample, 0.0, log_weights)
 

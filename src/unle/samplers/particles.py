@@ -73,19 +73,19 @@ def log_mean_exp(values: Float[Array, " particle"]) -> Float[Array, ""]:
     return logsumexp(values) - jnp.log(values.shape[0])
 
 
-def systematic_indices(key: PRNGKeyArray, log_weights: Float[Array, " particle"]) -> Int[Array, " particle"]:
+def systematic_indices(shift: Float[Array, ""], log_weights: Float[Array, " particle"]) -> Int[Array, " particle"]:
     """Choose N ancestors so that particle i is chosen N W_i times, rounded up or down at random.
 
-    One uniform number shifts a regular comb over the cumulative weights: the least noisy of the common
+    One number, uniform in [0, 1), shifts a regular comb over the cumulative weights: the least noisy of the common
     schemes, and unbiased. A particle of weight zero is never chosen, whatever float32 does to the last sums.
     """
     n = log_weights.shape[0]
     cumulative = jnp.cumsum(jnp.exp(normalise(log_weights)))
-    comb = (jnp.arange(n) + jr.uniform(key)) / n * cumulative[-1]
+    comb = (jnp.arange(n) + shift) / n * cumulative[-1]
     last_alive = jnp.argmax(cumulative == cumulative[-1])
     return jnp.minimum(jnp.searchsorted(cumulative, comb, side="right"), last_alive)
 
 
 def systematic_resample(key: PRNGKeyArray, particles: Particles) -> Particles:
     """Replace a weighted sample by an equally weighted one that stands for the same distribution."""
-    return Particles.equal(particles.positions[systematic_indices(key, particles.log_weights)])
+    return Particles.equal(particles.positions[systematic_indices(jr.uniform(key), particles.log_weights)])

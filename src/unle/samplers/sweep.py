@@ -24,8 +24,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
 from unle.errors import InputError
 from unle.samplers.kernels import LogDensity
@@ -38,6 +37,7 @@ WALK_DECADES = (-2.3, 0.2)  # log10 of the scale, relative to 2.38 / sqrt(dim), 
 GAUSSIAN_SHARE = 0.15  # of the walks take Gaussian steps: they can leave the span of few distinct particles
 JUMP_SHARE = 0.3  # of the walks take a difference at full length: jumps from mode to mode
 PARTIAL_SHARE = 0.7  # of the differences are applied to a random few of the coordinates only,
+WALK_UNIFORMS = 6  # that a walk of one particle takes
 PARTIAL_NORMAL = 0.524  # each with probability .3, that of a normal number above this one
 
 
@@ -95,7 +95,7 @@ class Sweep(eqx.Module):
 
     def __call__(
         self,
-        key: PRNGKeyArray,
+        numbers: Float[Array, " many"],
         particles: TemperedParticles,
         log_reference: LogDensity,
         log_tilt: LogDensity,
@@ -107,7 +107,7 @@ class Sweep(eqx.Module):
         """Move all particles.
 
         Args:
-            key: randomness of the sweep.
+            numbers: randomness of the sweep: `numbers_needed` of them, uniform in (-1, 1).
             particles: equally weighted, with cached log-densities.
             log_reference: log r of one point.
             log_tilt: l of one point.
@@ -120,7 +120,7 @@ class Sweep(eqx.Module):
         """
         whitening = fit_whitening(particles.positions)
         archive = particles.positions
-        walk_randomness, langevin_randomness = self._draw_randomness(key, *particles.positions.shape)
+        walk_randomness, langevin_randomness = self._dealt(numbers, *particles.positions.shape)
         walk_acceptance = langevin_acceptance = jnp.full((), jnp.nan)
 
         if self.walks:
@@ -143,7 +143,7 @@ class Sweep(eqx.Module):
                 step_state = step_size.update(step_state, acceptance, LANGEVIN_TARGET)
                 return (particles, gradients, step_state), jnp.mean(acceptance)
 
-            _, gradients = value_and_gradient(particles.positions)
+            particles, gradients = value_and_gradient(particles.positions)
             gradients = jnp.where(jnp.isfinite(gradients), gradients, 0.0)
             carry = (particles, gradients, step_state)
             carry, acceptance = jax.lax.scan(langevin, carry, langevin_randomness)
@@ -152,18 +152,37 @@ class Sweep(eqx.Module):
 
         return particles, step_state, SweepInfo(walk_acceptance, langevin_acceptance)
 
-    def _draw_randomness(self, key, n, dim):
-        """Draw all random numbers of the sweep, in two flat calls.
+    def numbers_needed(self, n: int, dim: int) -> int:
+        """Return how many random numbers a sweep over n particles takes."""
+        return n * (self.walks * (dim + WALK_UNIFORMS) + self.langevin * (dim + 1))
 
-        Flat, because XLA on a CPU takes a long time to compile a generator for an array whose last axes are
-        short (15 s instead of 0.4 s for the shape (15, 500, 10) under `vmap`); the numbers are the same.
+    def _dealt(self, numbers, n, dim):
+        """Deal the random numbers out, to each kind of move: normal ones, as many as positions, and uniform ones.
+
+        They come all at once and flat because a generator takes XLA on a CPU long to compile, longest for an array
+        whose last axes are short (15 s instead of 0.4 s for the shape (15, 500, 10) under `vmap`).
         """
-        key_normal, key_uniform = jr.split(key)
         moves = self.walks + self.langevin
-        normals = jr.normal(key_normal, (moves * n * dim,)).reshape(moves, n, dim)
-        uniforms = jr.uniform(key_uniform, ((6 * self.walks + self.langevin) * n,)).reshape(-1, n)
-        walks = (normals[: self.walks], uniforms[: 6 * self.walks].reshape(self.walks, 6, n))
-        return walks, (normals[self.walks :], uniforms[6 * self.walks :])
+        normals, uniforms = jnp.split(numbers, [moves * n * dim])
+        normals = (jnp.sqrt(2.0) * jax.scipy.special.erfinv(normals)).reshape(moves, n, dim)
+        uniforms = (0.5 + 0.5 * uniforms).reshape(-1, n)
+        of_walks, of_langevin = jnp.split(uniforms, [WALK_UNIFORMS * self.walks])
+        walks = (normals[: self.walks], of_walks.reshape(self.walks, WALK_UNIFORMS, n))
+        return walks, (normals[self.walks :], of_langevin)
+
+
+def unevaluated(positions: Float[Array, "particle dim"]) -> TemperedParticles:
+    """Return particles whose first move evaluates the densities where they are.
+
+    To evaluate them before would be to compile the densities, most of a sampler's program, once more.
+    """
+    nothing = jnp.zeros(positions.shape[0])
+    return TemperedParticles(positions, nothing - jnp.inf, nothing)
+
+
+def is_unevaluated(particles: TemperedParticles) -> Bool[Array, " particle"]:
+    """Return which particles wait for their first move."""
+    return jnp.isneginf(particles.log_reference)
 
 
 def evaluate(
@@ -223,6 +242,7 @@ def walk_once(
     noise = (scale / jnp.sqrt(dim))[:, None] * (noise @ whitening.factor.T)
 
     steps = jnp.where(is_gaussian[:, None], noise, differences)
+    steps = jnp.where(is_unevaluated(particles)[:, None], 0.0, steps)  # they stay, and are accepted there
     proposed = evaluate(particles.positions + steps, log_reference, log_tilt)
     log_ratio = proposed.at(temperature) - particles.at(temperature)
     particles, acceptance, _ = _accept(uniform, particles, proposed, log_ratio)

@@ -28,13 +28,14 @@ from unle.errors import InputError
 from unle.samplers.kernels import LogDensity
 from unle.samplers.particles import ess, log_mean_exp, systematic_indices
 from unle.samplers.step_size import AbstractStepSize, SharedStepSize, StepSizeState
-from unle.samplers.sweep import Sweep, TemperedParticles, evaluate
+from unle.samplers.sweep import Sweep, TemperedParticles, unevaluated
 
 # The acceptance is averaged over all particles, a clear signal, and there are few moves per temperature: a
 # large floor lets the step size keep up with the temperature.
 LANGEVIN_STEP = SharedStepSize(initial=0.5, floor=1.0, smallest=1e-6, largest=4.0)
 SMALLEST_LOG_INCREMENT = -25.0  # of the temperature: log-likelihoods may span e^25
 BISECTIONS = 30
+INSIDE = 1 - 2.0**-24  # the float32 before 1: random numbers of both signs, with no infinite normal among them
 MIXED = 0.5  # correlation with the start of the temperature, below which particles count as mixed
 
 
@@ -42,7 +43,7 @@ class TemperedPath(NamedTuple):
     """What happened at each temperature; NaN beyond the number of temperatures that were needed.
 
     Attributes:
-        temperature: beta, rising to 1.
+        temperature: beta, rising from 0 to 1.
         ess: ESS/N after reweighting to this temperature.
         walk_acceptance: mean acceptance of the walks.
         langevin_acceptance: mean acceptance of the Langevin moves.
@@ -87,7 +88,7 @@ class _Progress(NamedTuple):
     n_sweeps: Int[Array, ""]  # at this temperature
     n_final: Int[Array, ""]  # sweeps at temperature 1, beyond the first
     draws: Float[Array, "draw particle dim"]
-    path: TemperedPath
+    path: Float[Array, "temperature 5"]  # a `TemperedPath` by columns
 
 
 def tempered_smc(
@@ -120,7 +121,7 @@ def tempered_smc(
         settle: further sweeps at temperature 1 before the first draw is kept.
         keep: draws to keep of each particle.
         thin: sweeps between kept draws.
-        max_temperatures: the last of which goes to 1 whatever the ESS.
+        max_temperatures: of which the first is 0, and the last goes to 1 whatever the ESS.
 
     Returns:
         A `TemperedRun`.
@@ -143,20 +144,22 @@ def tempered_smc(
     n, dim = positions.shape
 
     def one_sweep(progress: _Progress) -> _Progress:
-        key, key_resample, key_sweep = jr.split(progress.key, 3)
+        key, key_numbers = jr.split(progress.key)
+        numbers = jr.uniform(key_numbers, (1 + sweep.numbers_needed(n, dim),), minval=-INSIDE, maxval=INSIDE)
         particles, temperature = progress.particles, progress.temperature
         is_tempering = temperature < 1.0
         is_mixed = _correlation(progress.origin, particles.positions) < MIXED
-        is_new = is_tempering & (is_mixed | (progress.n_sweeps % max_sweeps == 0))
+        is_new = is_tempering & (is_mixed | (temperature == 0.0) | (progress.n_sweeps % max_sweeps == 0))
+        is_first = progress.n_temperatures == 0
         is_last = progress.n_temperatures == max_temperatures - 1
 
         raised = _next_temperature(particles.log_tilt, temperature, ess_target)
-        raised = jnp.where(is_last, 1.0, raised)
+        raised = jnp.where(is_last, 1.0, jnp.where(is_first, 0.0, raised))  # first of all, particles are evaluated
         log_weights = _log_weights(particles.log_tilt, raised - temperature)
-        ancestors = jnp.where(is_new, systematic_indices(key_resample, log_weights), jnp.arange(n))
+        ancestors = jnp.where(is_new, systematic_indices(0.5 + 0.5 * numbers[0], log_weights), jnp.arange(n))
         resampled = jax.tree.map(lambda leaf: leaf[ancestors], particles)
         particles, step_state, info = sweep(
-            key_sweep,
+            numbers[1:],
             resampled,
             log_reference,
             log_tilt,
@@ -167,9 +170,9 @@ def tempered_smc(
 
         # Further sweeps at the same temperature overwrite its entry in the path, all but the ESS.
         entry = progress.n_temperatures - jnp.where(is_new, 0, 1)
-        share = jnp.where(is_new, ess(log_weights), progress.path.ess[entry])
+        share = jnp.where(is_new, ess(log_weights), progress.path[entry, TemperedPath._fields.index("ess")])
         temperature = jnp.where(is_new, raised, temperature)
-        row = TemperedPath(temperature, share, *info, jnp.mean(step_size.value(step_state)))
+        row = jnp.stack(TemperedPath(temperature, share, *info, jnp.mean(step_size.value(step_state))))
         n_final = progress.n_final + jnp.where(is_tempering, 0, 1)
         return _Progress(
             key,
@@ -182,17 +185,16 @@ def tempered_smc(
             jnp.where(is_new, 1, progress.n_sweeps + 1),
             n_final,
             _keep_draw(progress.draws, particles.positions, n_final - settle, thin),
-            jax.tree.map(lambda column, value: column.at[entry].set(value), progress.path, row),
+            progress.path.at[entry].set(row),
         )
 
     def unfinished(progress: _Progress):
         return (progress.temperature < 1.0) | (progress.n_final < settle + keep * thin)
 
-    nothing = jnp.full(max_temperatures, jnp.nan)
     zero, none = jnp.zeros(()), jnp.zeros((), int)
     start = _Progress(
         key,
-        evaluate(positions, log_reference, log_tilt),
+        unevaluated(positions),
         zero,
         zero,
         step_size.init(n),
@@ -201,11 +203,11 @@ def tempered_smc(
         none,
         none,
         jnp.zeros((keep, n, dim)),
-        TemperedPath(nothing, nothing, nothing, nothing, nothing),
+        jnp.full((max_temperatures, len(TemperedPath._fields)), jnp.nan),
     )
     end = jax.lax.while_loop(unfinished, one_sweep, start)
     draws = jnp.swapaxes(end.draws, 0, 1)
-    return TemperedRun(draws, end.particles, end.log_evidence, end.n_temperatures, end.path)
+    return TemperedRun(draws, end.particles, end.log_evidence, end.n_temperatures, TemperedPath(*end.path.T))
 
 
 def _log_weights(log_tilt, increment):
@@ -221,17 +223,15 @@ def _next_temperature(log_tilt, temperature, ess_target):
     """
     wanted = ess_target * jnp.mean(1.0 * jnp.isfinite(log_tilt))
 
-    def halve(_, interval):
+    def halve(i, interval):
         low, high = interval
-        middle = 0.5 * (low + high)
+        middle = jnp.where(i == 0, high, 0.5 * (low + high))  # the end may be within reach
         enough = ess(_log_weights(log_tilt, jnp.exp(middle))) >= wanted
         return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
 
-    remaining = 1.0 - temperature
-    high = jnp.log(jnp.maximum(remaining, jnp.exp(SMALLEST_LOG_INCREMENT)))
-    low, _ = jax.lax.fori_loop(0, BISECTIONS, halve, (jnp.full_like(high, SMALLEST_LOG_INCREMENT), high))
-    may_finish = ess(_log_weights(log_tilt, remaining)) >= wanted
-    return jnp.where(may_finish, 1.0, jnp.minimum(temperature + jnp.exp(low), 1.0))
+    end = jnp.log(jnp.maximum(1.0 - temperature, jnp.exp(SMALLEST_LOG_INCREMENT)))
+    low, _ = jax.lax.fori_loop(0, 1 + BISECTIONS, halve, (jnp.full_like(end, SMALLEST_LOG_INCREMENT), end))
+    return jnp.where(low == end, 1.0, jnp.minimum(temperature + jnp.exp(low), 1.0))
 
 
 def _correlation(before, after):

@@ -113,11 +113,18 @@ class Prior(eqx.Module):
     def draw(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """Draw one theta."""
         keys = jr.split(key, len(self.distributions))
-        draws = []
-        for i, (block, chart) in enumerate(zip(self.distributions, self.charts, strict=True)):
-            theta = jnp.asarray(block.sample(keys[i]), dtype=jnp.result_type(float))
-            draws.append(jnp.ravel(jnp.clip(theta, chart.low, chart.high)))  # rounding may step over a wall
-        return jnp.concatenate(draws)
+        return self._within([block.sample(keys[i]) for i, block in enumerate(self.distributions)])
+
+    def draws(self, key: PRNGKeyArray, n: int) -> Float[Array, "n dim"]:
+        """Draw n theta at once: one call of the generator for each block."""
+        keys = jr.split(key, len(self.distributions)) if len(self.distributions) > 1 else key[None]
+        return jax.vmap(self._within)([block.sample(keys[i], (n,)) for i, block in enumerate(self.distributions)])
+
+    def _within(self, blocks: list[Any]) -> Float[Array, " dim"]:
+        """Join one draw of every block; rounding may step over a wall."""
+        numbers = [jnp.asarray(theta, dtype=jnp.result_type(float)) for theta in blocks]
+        within = [jnp.clip(theta, c.low, c.high) for theta, c in zip(numbers, self.charts, strict=True)]
+        return jnp.concatenate([jnp.ravel(theta) for theta in within])
 
     def contains(self, theta: Float[Array, " dim"]) -> Bool[Array, ""]:
         """Return whether theta lies in the support."""
@@ -189,18 +196,10 @@ def _draw_rows(prior: Prior, key: PRNGKeyArray, rows: Int[Array, " n"]) -> Float
 
 @large_program
 def unconstrained_draws(
-    prior: Prior, key: PRNGKeyArray, sets: int, n: int
-) -> tuple[Float[Array, "sets n dim"], Key[Array, " sets"]]:
-    """Draw several sets of n prior draws, in unconstrained coordinates.
-
-    Set i depends on (key, i) and n only, and comes with a key of its own for whatever begins there.
-    """
-
-    def one(i):
-        key_draws, key_next = jr.split(jr.fold_in(key, i))
-        return jax.vmap(lambda key: prior.unconstrain(prior.draw(key)))(jr.split(key_draws, n)), key_next
-
-    return jax.vmap(one)(jnp.arange(sets))
+    prior: Prior, keys: Key[Array, " sets"], n: int
+) -> Float[Array, "sets n dim"]:
+    """Draw sets of n prior draws, one for each key, in unconstrained coordinates."""
+    return jax.vmap(lambda key: jax.vmap(prior.unconstrain)(prior.draws(key, n)))(keys)
 
 
 @eqx.filter_jit

@@ -23,7 +23,7 @@ from unle.compiling import SEARCHING, large_program
 from unle.models import ConditionalGaussian, Flex, Mlp
 from unle.models.polynomial import monomial_count
 from unle.progress import progress
-from unle.space.transfer import on_device, split
+from unle.space.transfer import keys, on_device, split
 from unle.train.base_training import AbstractBaseTraining
 from unle.train.regression import Means, fit_means, highest_degree
 from unle.train.splits import Splits, batch_size, pad, step_count
@@ -145,14 +145,13 @@ def fit_gaussians(
     settings = settings.for_rows(splits.train.shape[1], in_all=0 if stream is None else stream.size)
     key_init, key_train = split(key, 2)
     bases, state = _start(key_init, means, t, w, splits, settings)
-    keys = jr.split(key_train, members)
     best, since = -np.inf, 0
     with progress("Fitting the Gaussian base", total=settings.iterations) as bar:
-        for first in range(0, settings.iterations, settings.chunk):
-            if stream is not None and first:
+        for i, key_chunk in enumerate(split(key_train, -(-settings.iterations // settings.chunk))):
+            if stream is not None and i:
                 fresh = stream.take(settings.chunk * _batch(settings))
                 t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
-            state = _chunk(state, bases, t, w, splits, keys, on_device(first, np.int32), settings)
+            state = _chunk(state, bases, t, w, splits, keys(key_chunk, members), settings)
             score = float(np.mean(np.asarray(state.best_score)))
             bar.advance(settings.chunk, note=f"held-out log-likelihood {score:.2f}")
             best, since = (score, 0) if score > best + WORTHWHILE else (best, since + 1)
@@ -220,14 +219,17 @@ def _zeros(tree):
 
 
 @partial(large_program, options=SEARCHING)
-def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: GaussianTraining) -> _Fit:
+def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, settings: GaussianTraining) -> _Fit:
     optimiser = _optimiser(settings)
     batch = _batch(settings)
 
     def one_member(state: _Fit, base, train, held_out, key) -> _Fit:
-        def step(carry, i):
+        # All random numbers at once: every call of the generator takes a while to compile.
+        lots = jr.bits(key, (settings.chunk * batch,)).reshape(-1, batch) % train.shape[0]
+
+        def step(carry, lots):
             net, opt, average = carry
-            rows = train[jr.randint(jr.fold_in(key, i), (batch,), 0, train.shape[0])]
+            rows = train[lots]
             gradient = jax.grad(lambda net: -jnp.mean(_scores(net, base, t[rows], w[rows])))(net)
             updates, opt = optimiser.update(gradient, opt, net)
             net = eqx.apply_updates(net, updates)
@@ -235,7 +237,7 @@ def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, first, settings: Gaus
             return (net, opt, average), None
 
         carry = (state.net, state.optimiser, state.average)
-        (net, opt, average), _ = jax.lax.scan(step, carry, first + jnp.arange(settings.chunk))
+        (net, opt, average), _ = jax.lax.scan(step, carry, lots)
         scores = _scores(average, base, t[held_out], w[held_out])
         better = jnp.mean(scores) > state.best_score  # False for NaN
         new, old = (average, jnp.mean(scores), scores), (state.best, state.best_score, state.best_rows)

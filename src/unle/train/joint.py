@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import AbstractBase, TiltedModel
 from unle.space import Prior, ThetaSpace, unconstrained_draws
-from unle.space.transfer import on_device
+from unle.space.transfer import keys, on_device
 
 SCALE_DRAWS = 2000  # as many as posteriors begin with by default: one program makes both
 
@@ -73,7 +73,7 @@ class JointSpace(AbstractSpace):
     def of(cls, prior: Prior, theta_space: ThetaSpace) -> "JointSpace":
         """Measure the spread of u under the prior."""
         key = jr.key(0)  # fixed: the coordinates are no source of randomness
-        u = np.asarray(unconstrained_draws(prior, key, 1, SCALE_DRAWS)[0][0])
+        u = np.asarray(unconstrained_draws(prior, keys(key, 1), SCALE_DRAWS))[0]
         return cls(prior, theta_space, on_device(u.mean(axis=0), u.dtype), on_device(u.std(axis=0), u.dtype))
 
     @property
@@ -84,7 +84,7 @@ class JointSpace(AbstractSpace):
     def draws(self, key, base, n):
         """Draw n positions of p(theta) q0(w | t)."""
         key_theta, key_data = jr.split(key)
-        u = jax.vmap(lambda k: self.prior.unconstrain(self.prior.draw(k)))(jr.split(key_theta, n))
+        u = jax.vmap(self.prior.unconstrain)(self.prior.draws(key_theta, n))
         v = base.draws_whitened(key_data, n)
         return jnp.concatenate([(u - self.centre) / self.scale, v], axis=1)
 

@@ -163,10 +163,10 @@ class PairedSmc(_Paired):
         now = -jax.vmap(lambda t, v: jax.vmap(lambda v: new.log_tilt_whitened(t, v))(v))(batch.t, v)
         log_weights = state.log_weights[batch.rows] + state.energies[batch.rows] - now
 
-        def one(key, v, log_weights):
+        def one(shift, v, log_weights):
             keep = ess(log_weights) >= self.ess_threshold
-            rows = jnp.where(keep, jnp.arange(self.n), systematic_indices(key, log_weights))
+            rows = jnp.where(keep, jnp.arange(self.n), systematic_indices(shift, log_weights))
             return v[rows], jnp.where(keep, log_weights - jnp.max(log_weights), 0.0)
 
-        v, log_weights = jax.vmap(one)(jr.split(key_resample, len(batch.rows)), v, log_weights)
+        v, log_weights = jax.vmap(one)(jr.uniform(key_resample, (len(batch.rows),)), v, log_weights)
         return self._visit(key_move, state, new, batch, v, log_weights)

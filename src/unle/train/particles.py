@@ -75,7 +75,7 @@ class AbstractParticles(eqx.Module):
         """Take over the particles of a warm start, if there are any; nothing to do for most."""
         return state
 
-    def renew(self, joint: JointSpace, state: Any, model: TiltedModel) -> Any:
+    def renew(self, key: PRNGKeyArray, joint: JointSpace, state: Any, model: TiltedModel) -> Any:
         """Prepare for another chunk of training, with the model as it is now; nothing to do for most."""
         return state
 

@@ -17,21 +17,28 @@ from unle.samplers import ess, log_mean_exp, systematic_indices
 from unle.train.joint import JointSpace
 from unle.train.particles import AbstractParticles, Cloud, Seen
 
+GOLDEN = 0.6180339887
+
 
 class PoolState(NamedTuple):
     """A pool of particles of the model as it was when the pool was made.
 
     Attributes:
-        key: randomness of the next pool.
+        shift: where combs through the pool begin, in [0, 1).
         t: parameters of data, as many as there are or as a pool needs.
         seen: (t, r) of every particle.
         energies: E of every particle at that time; zero before.
     """
 
-    key: PRNGKeyArray
+    shift: Float[Array, ""]
     t: Float[Array, "m dim"]
     seen: Seen
     energies: Float[Array, " pool"]
+
+
+def _next(shift: Float[Array, ""]) -> Float[Array, ""]:
+    """Return the next shift: steps of the golden section fill [0, 1) evenly, however many there are."""
+    return (shift + GOLDEN) % 1.0
 
 
 class BaseParticles(AbstractParticles):
@@ -56,23 +63,23 @@ class BaseParticles(AbstractParticles):
         t = t[: self.pool]
         shapes = jax.eval_shape(lambda: self._draws(key, joint, base, t, self.pool))
         seen = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        return PoolState(key, t, seen, jnp.zeros(seen[0].shape[0]))
+        return PoolState(jr.uniform(key), t, seen, jnp.zeros(seen[0].shape[0]))
 
-    def renew(self, joint, state, model):
+    def renew(self, key, joint, state, model):
         """Draw another pool, evaluate the energy on all of it, and resample."""
-        key, key_pool, key_resample = jr.split(state.key, 3)
-        seen = self._draws(key_pool, joint, model.base, state.t, self.pool)
+        seen = self._draws(key, joint, model.base, state.t, self.pool)
         energies = jax.vmap(model.energy)(*seen)
-        chosen = systematic_indices(key_resample, -energies)
-        return PoolState(key, state.t, *jax.tree.map(lambda leaf: leaf[chosen], (seen, energies)))
+        chosen = systematic_indices(state.shift, -energies)
+        return PoolState(_next(state.shift), state.t, *jax.tree.map(lambda leaf: leaf[chosen], (seen, energies)))
 
     def advance(self, key, joint, state, old, new, batch):
         """Take n of the pool, to be weighed by exp(E when it was made - E)."""
         size = state.energies.shape[0]
-        comb = (jnp.arange(self.n) + jr.uniform(key)) / self.n  # neighbours in the pool may be copies
+        comb = (jnp.arange(self.n) + state.shift) / self.n  # neighbours in the pool may be copies
         rows = jnp.minimum((size * comb).astype(int), size - 1)
         seen = jax.tree.map(lambda leaf: leaf[rows], state.seen)
-        return state, Cloud(seen, state.energies[rows], of_base=True, acceptance=jnp.ones(()), step_size=jnp.zeros(()))
+        cloud = Cloud(seen, state.energies[rows], of_base=True, acceptance=jnp.ones(()), step_size=jnp.zeros(()))
+        return state._replace(shift=_next(state.shift)), cloud
 
     def log_z(self, key, joint, state, model, t):
         """Average exp(-E) over draws of its own."""
@@ -102,10 +109,11 @@ class DataParticles(BaseParticles):
 
     def _draws(self, key, joint, base, t, n):
         """Draw data at the parameters t, beginning anywhere, as often at each: what depends on t alone is done once."""
-        key_rows, key_draw = jr.split(key)
         m = min(t.shape[0], n)
         copies = -(-n // m)
-        t = t[(jr.randint(key_rows, (), 0, t.shape[0]) + jnp.arange(m)) % t.shape[0]]
-        v = base.draws_whitened(key_draw, m * copies).reshape(m, copies, -1)
+        if m < t.shape[0]:
+            key_rows, key = jr.split(key)
+            t = t[(jr.randint(key_rows, (), 0, t.shape[0]) + jnp.arange(m)) % t.shape[0]]
+        v = base.draws_whitened(key, m * copies).reshape(m, copies, -1)
         r = jax.vmap(lambda t, copies: jax.vmap(lambda v: base.features_whitened(t, v))(copies))(t, v)
         return jnp.repeat(t, copies, axis=0), r.reshape(m * copies, -1)

@@ -11,6 +11,7 @@ not improved for a while, and sends a member that diverged back to where it was 
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -21,12 +22,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
-from unle.compiling import large_program, meanwhile
+from unle.compiling import REPEATEDLY, large_program, meanwhile
 from unle.errors import Outcome
 from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
 from unle.progress import progress
 from unle.samplers import ess, normalise, over_devices
-from unle.space.transfer import on_device, split
+from unle.space.transfer import keys, on_device, split
 from unle.train.carry import WarmStart
 from unle.train.joint import JointSpace
 from unle.train.particles import Batch, Cloud
@@ -149,7 +150,7 @@ def fit_tilted(
     r = _features(bases, t, w, block=_block(t, stream))
     sizes = {"members": members, "key": key_net, "sees_theta": sees_theta}
     energies = settings.untrained(t.shape[1], r.shape[-1], **sizes) if start is None else start.energies
-    state = _start(jr.split(key_particles, members), energies, joint, bases, t, skipped, settings, known)
+    state = _start(keys(key_particles, members), energies, joint, bases, t, skipped, settings, known)
     best, best_gain, best_validation = state, 0.0, None
     mark, best_chunk = 0.0, -1
     highest = np.zeros(members)
@@ -157,7 +158,7 @@ def fit_tilted(
     # The simpler energy has less to learn: it is there to be compared with, at less cost.
     patience = settings.patience if sees_theta else min(3, settings.patience)
     # All trainings are scored with the same draws: differences between them are not those of chance.
-    keys_train, keys_z = jr.split(key_train, members), jr.split(jr.key(VALIDATION), members)
+    keys_z = keys(jr.key(VALIDATION), members)
 
     # What `validate` takes; its program is compiled next to that of the first chunk.
     def validated(state: _Member) -> tuple:
@@ -169,14 +170,14 @@ def fit_tilted(
     title = "Training the energy" if sees_theta else "Training a theta-free energy"
     title = "Training the energy further" if share < 1 else title
     with progress(title, total=n_chunks * settings.chunk) as bar:
-        for chunk in range(n_chunks):
+        for chunk, key_chunk in enumerate(split(key_train, n_chunks)):
             if stream is not None and chunk:
                 fresh = stream.take(settings.chunk * settings.batch)
                 t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
                 r = _put_features(r, bases, fresh)
-            first = on_device(chunk * settings.chunk, np.int32)
+            keys_chunk = keys(key_chunk, members, 3)
             with nullcontext() if chunk else meanwhile(compile_validation):
-                new, metrics = _chunk(state, joint, bases, t, r, splits.train, keys_train, first, visible, settings)
+                new, metrics = _chunk(state, joint, bases, t, r, splits.train, keys_chunk, visible, settings)
             scores = validate(*validated(new)).of_first(held)
             gains = np.asarray(scores.gain)
             healthy = _healthy(metrics, gains, highest)
@@ -214,13 +215,14 @@ def compile_tilted(
 ) -> None:
     """Compile what `fit_tilted` runs, for bases of the same structure and shapes; arguments are as there."""
     members = splits.train.shape[0]
-    keys, zero = jr.split(jr.key(0), members), on_device(0, np.int32)
+    key, zero = jr.key(0), on_device(0, np.int32)
     r = _features(bases, t, w, block=_block(t, stream))
     energies = settings.untrained(t.shape[1], r.shape[-1], members=members)
-    state = _start(keys, energies, joint, bases, t, zero, settings, None)
-    _chunk.lower(state, joint, bases, t, r, splits.train, keys, zero, on_device(1, bool), settings).compile()
+    state = _start(keys(key, members), energies, joint, bases, t, zero, settings, None)
+    visible = on_device(1, bool)
+    _chunk.lower(state, joint, bases, t, r, splits.train, keys(key, members, 3), visible, settings).compile()
     model = TiltedModel(bases, energies)
-    validate.lower(keys, joint, model, t, w, splits, settings.particles, state.particles).compile()
+    validate.lower(keys(key, members), joint, model, t, w, splits, settings.particles, state.particles).compile()
 
 
 def _block(t: Float[Array, "n dim"], stream: Stream | None) -> int | None:
@@ -237,7 +239,7 @@ def _healthy(metrics: ChunkMetrics, gains: np.ndarray, highest: np.ndarray) -> n
     )
 
 
-@eqx.filter_jit
+@large_program
 def _start(
     keys: Key[Array, " member"],
     energies: MlpEnergy,
@@ -259,7 +261,7 @@ def _start(
     return eqx.filter_vmap(one)(keys, energies, bases, known)
 
 
-@eqx.filter_jit
+@large_program
 def _features(bases: AbstractBase, t, w, *, block: int | None) -> Float[Array, "member n seen"]:
     """Return what the energies see of the data, all rows at a time or in blocks, which need less memory."""
     if block is None:
@@ -272,7 +274,7 @@ def _put_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "member 
     return r.at[:, fresh.places].set(_features(bases, fresh.t, fresh.w, block=BLOCK))
 
 
-@large_program
+@partial(large_program, options=REPEATEDLY)
 def _chunk(
     state: _Member,
     joint: JointSpace,
@@ -280,8 +282,7 @@ def _chunk(
     t: Float[Array, "n dim"],
     r: Float[Array, "member n seen"],
     train: Int[Array, "member train"],
-    keys: Key[Array, " member"],
-    first: Int[Array, ""],
+    keys: Key[Array, "member 3"],
     visible: Bool[Array, ""],
     settings: TiltedTraining,
 ) -> tuple[_Member, ChunkMetrics]:
@@ -289,16 +290,16 @@ def _chunk(
     optimiser = optimiser_of(settings)
     batch = min(settings.batch, train.shape[1])
 
-    def one_member(state: _Member, base, r, train, key):
+    def one_member(state: _Member, base, r, train, keys):
+        key_order, key_renew, key_moves = keys
         # Batches are dealt without replacement from the rows in an order that changes from chunk to chunk.
-        key_order, key_particles = jr.split(jr.fold_in(key, first))
-        order = jr.permutation(key_order, train)
+        order = jax.lax.sort_key_val(jr.bits(key_order, train.shape), train)[1]
 
         def step(carry, i):
             old, energy, opt, average, particles = carry
             rows = order[(i * batch + jnp.arange(batch)) % len(order)]
             particles, cloud = settings.particles.advance(
-                jr.fold_in(key_particles, i),
+                jr.fold_in(key_moves, i),
                 joint,
                 particles,
                 TiltedModel(base, old),
@@ -313,7 +314,7 @@ def _chunk(
             average = jax.tree.map(lambda a, b: settings.average * a + (1 - settings.average) * b, average, new)
             return (energy, new, opt, average, particles), (gap, cloud.acceptance, cloud.step_size, share)
 
-        particles = settings.particles.renew(joint, state.particles, TiltedModel(base, state.energy))
+        particles = settings.particles.renew(key_renew, joint, state.particles, TiltedModel(base, state.energy))
         carry = (state.before, state.energy, state.optimiser, state.average, particles)
         (before, energy, opt, average, particles), record = jax.lax.scan(step, carry, jnp.arange(settings.chunk))
         return _Member(before, energy, opt, average, particles, state.rate), ChunkMetrics(*map(jnp.mean, record))

@@ -7,6 +7,7 @@ An unnormalised model has no likelihood until its constant is known.  With an es
 the log-likelihood per held-out row above that of the base alone, in nats.  An energy that over-fits has a negative one.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from unle.compiling import large_program
+from unle.compiling import REPEATEDLY, large_program
 from unle.models import AbstractBase, TiltedModel
 from unle.train.joint import JointSpace
 from unle.train.particles import AbstractParticles
@@ -43,7 +44,7 @@ class Validation(NamedTuple):
         return self._replace(rows=rows, gain=rows.mean(axis=1))
 
 
-@large_program
+@partial(large_program, options=REPEATEDLY)
 def validate(
     keys: Key[Array, " member"],
     joint: JointSpace,
