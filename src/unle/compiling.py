@@ -46,7 +46,9 @@ class large_program:  # noqa: N801  (a decorator, like `jax.jit`)
 
     def jit(self, function: Callable) -> Any:
         """Compile another function in the way of this one."""
-        options = {name: value for name, value in self._options.get(jax.default_backend(), {}).items() if _known(name, value)}
+        options = {
+            name: value for name, value in self._options.get(jax.default_backend(), {}).items() if _known(name, value)
+        }
         return eqx.filter_jit(function, compiler_options=options)  # pyright: ignore[reportCallIssue]
 
     @functools.cached_property

@@ -89,7 +89,7 @@ def follow(particles, joint, base, keys):
     new = TiltedModel(base, Known(jnp.array([A, B, C])))
 
     def one(key):
-        key_init, key_steps = jr.split(key)
+        key_init, key_renew, key_steps = jr.split(key, 3)
 
         def step(carry, key):
             state, old, _ = carry
@@ -99,7 +99,7 @@ def follow(particles, joint, base, keys):
         flat, between = Known(jnp.array([0.0, 0.0, 1.0])), Known(jnp.array([0.2, 0.3, 1.2]))
         # Renewed with another energy than the one to be followed, as at the beginning of a chunk.
         t = jr.normal(jr.fold_in(key_init, 1), (4000, 1))  # the prior, as data that come from it
-        state = particles.renew(joint, particles.init(key_init, joint, base, t), TiltedModel(base, between))
+        state = particles.renew(key_renew, joint, particles.init(key_init, joint, base, t), TiltedModel(base, between))
         shapes = jax.eval_shape(step, (state, flat, None), key_steps)[0][2]
         cloud = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         (state, _, cloud), _ = jax.lax.scan(step, (state, flat, cloud), jr.split(key_steps, 40))

@@ -37,9 +37,13 @@ def sampler_ahead(
     """
     members = len(data.splits.train)
     sizes = data.t.shape[1], data.w.shape[1]
-    energies = training.untrained(sizes[0], length_seen(bases, *sizes), members=members)
-    ensemble = Ensemble(data.theta_space, data.x_space, TiltedModel(bases, energies), on_device(np.zeros(members)))
-    return sampler_compiled(prior, of(ensemble), strategy)
+
+    def likelihood() -> AbstractLikelihood:
+        energies = training.untrained(sizes[0], length_seen(bases, *sizes), members=members)
+        models = TiltedModel(bases, energies)
+        return of(Ensemble(data.theta_space, data.x_space, models, on_device(np.zeros(members))))
+
+    return sampler_compiled(prior, likelihood, strategy)
 
 
 def alike(one: Any, other: Any) -> bool:

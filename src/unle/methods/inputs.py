@@ -101,12 +101,5 @@ def _contains(prior: Prior, theta: Float[Array, "n dim"]):
 
 
 def apply_space(space: ThetaSpace | XSpace, rows: Any) -> Float[Array, "n standard"]:
-    """Standardise many rows."""
-    with on_host():
-        standard = np.asarray(_forward(space, on_device(rows)))
-    return on_device(standard)
-
-
-@eqx.filter_jit
-def _forward(space, rows: Float[Array, "n raw"]) -> Float[Array, "n standard"]:
-    return jax.vmap(space.forward)(rows)
+    """Standardise many rows, rounded before as those of an observation will be."""
+    return on_device(space.forward_table(np.asarray(rows, np.float32).astype(float)))

@@ -1,5 +1,6 @@
 """Compile the sampler while a model is still training: the first draws come without a wait."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from unle.compiling import meanwhile
@@ -10,13 +11,13 @@ from unle.space import Prior
 
 
 def sampler_compiled(
-    prior: Prior, likelihood: AbstractLikelihood, strategy: AbstractStrategy
+    prior: Prior, likelihood: Callable[[], AbstractLikelihood], strategy: AbstractStrategy
 ) -> AbstractContextManager[None]:
     """Compile `sample` of a posterior, for one observation and the default number of draws, during the block.
 
     Args:
         prior: of the posterior.
-        likelihood: one with the structure and the shapes of the posterior's.
+        likelihood: makes one with the structure and the shapes of the posterior's, meanwhile too.
         strategy: of the posterior.
     """
-    return meanwhile(lambda: compile_sampler(Posterior(prior, likelihood, strategy)))
+    return meanwhile(lambda: compile_sampler(Posterior(prior, likelihood(), strategy)))

@@ -195,9 +195,7 @@ def _draw_rows(prior: Prior, key: PRNGKeyArray, rows: Int[Array, " n"]) -> Float
 
 
 @large_program
-def unconstrained_draws(
-    prior: Prior, keys: Key[Array, " sets"], n: int
-) -> Float[Array, "sets n dim"]:
+def unconstrained_draws(prior: Prior, keys: Key[Array, " sets"], n: int) -> Float[Array, "sets n dim"]:
     """Draw sets of n prior draws, one for each key, in unconstrained coordinates."""
     return jax.vmap(lambda key: jax.vmap(prior.unconstrain)(prior.draws(key, n)))(keys)
 

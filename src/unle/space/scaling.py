@@ -46,6 +46,10 @@ class Standardiser(eqx.Module):
         """Return z(v)."""
         return (self.marginals.forward(v) - self.mean) / self.scale
 
+    def forward_table(self, values: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
+        """Return z of many rows on the host, in float64: there is nothing to compile."""
+        return (self.marginals.forward_table(values) - np.asarray(self.mean)) / np.asarray(self.scale)
+
     def inverse(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return v(z)."""
         return self.marginals.inverse(self.mean + self.scale * z)
@@ -68,6 +72,10 @@ class ThetaSpace(eqx.Module):
     def forward(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return the network's input for theta."""
         return self.standardiser.forward(theta)
+
+    def forward_table(self, theta: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
+        """Return that of many rows, on the host."""
+        return self.standardiser.forward_table(theta)
 
     def inverse(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return the theta whose network input is z."""
@@ -110,6 +118,10 @@ class XSpace(eqx.Module):
     def forward(self, x: Float[Array, " dim_x"]) -> Float[Array, " dim"]:
         """Return the modelled coordinates of x, standardised."""
         return self.standardiser.forward(x[np.array((*self.modelled, *self.redundant))])[: self.dim]
+
+    def forward_table(self, x: Float[np.ndarray, "n dim_x"]) -> Float[np.ndarray, "n dim"]:
+        """Return those of many rows, on the host."""
+        return self._standardised_table(x)[:, : self.dim]
 
     def inverse(self, w: Float[Array, " dim"]) -> Float[Array, " dim_x"]:
         """Return the x with these modelled coordinates; redundant and constant ones are restored."""
@@ -207,8 +219,7 @@ class XSpace(eqx.Module):
 
     def _standardised_table(self, rows: np.ndarray) -> np.ndarray:
         """Return z of many rows on the host, modelled coordinates first."""
-        w = self.standardiser.marginals.forward_table(rows[:, np.array((*self.modelled, *self.redundant))])
-        return (w - np.asarray(self.standardiser.mean)) / np.asarray(self.standardiser.scale)
+        return self.standardiser.forward_table(rows[:, np.array((*self.modelled, *self.redundant))])
 
     def _names(self, names, word: str) -> tuple[str, ...]:
         if names is None:
@@ -286,7 +297,7 @@ def _fit_alike(x: np.ndarray, blocks: Blocks) -> tuple[Standardiser, np.ndarray]
     place = np.empty(x.shape[1], int)
     place[table] = np.arange(table.shape[1])
     space = jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[place], leaf.dtype), one)
-    return space, (space.marginals.forward_table(x) - np.asarray(space.mean)) / np.asarray(space.scale)
+    return space, space.forward_table(x)
 
 
 def _location_and_scale(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

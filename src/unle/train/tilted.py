@@ -26,7 +26,7 @@ from unle.compiling import REPEATEDLY, large_program, meanwhile
 from unle.errors import Outcome
 from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
 from unle.progress import progress
-from unle.samplers import ess, normalise, over_devices
+from unle.samplers import normalise, over_devices
 from unle.space.transfer import keys, on_device, split
 from unle.train.carry import WarmStart
 from unle.train.joint import JointSpace
@@ -328,8 +328,9 @@ def _gap(energy: AbstractEnergy, data: tuple[Array, Array], cloud: Cloud) -> tup
     both = [jnp.concatenate(pair) for pair in zip(data, cloud.seen, strict=True)]
     energies = jax.vmap(energy)(*both)  # one pass over data and particles together
     log_weights = cloud.log_weights - cloud.of_base * jax.lax.stop_gradient(energies[batch:])
-    gap = jnp.mean(energies[:batch]) - jnp.exp(normalise(log_weights)) @ energies[batch:]
-    return gap, ess(log_weights)
+    weights = jnp.exp(normalise(log_weights))
+    gap = jnp.mean(energies[:batch]) - weights @ energies[batch:]
+    return gap, 1.0 / (len(weights) * jnp.sum(jax.lax.stop_gradient(weights) ** 2))
 
 
 def _blind(updates: MlpEnergy, dim_theta: int, visible: Bool[Array, ""]) -> MlpEnergy:
