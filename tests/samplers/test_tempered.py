@@ -98,6 +98,16 @@ def test_a_likelihood_that_is_nowhere_finite_says_so():
     assert jnp.isfinite(run.draws).all()
 
 
+@pytest.mark.parametrize("sweep", [Sweep(walks=2, langevin=0), Sweep(walks=0, langevin=2)])
+def test_draws_of_the_reference_where_the_likelihood_is_zero_count_as_zero(sweep):
+    run = tempered_smc(jr.key(0), PRIOR, log_prior, lambda u: jnp.where(u[0] > 0, jnp.log(2.0), -jnp.inf), sweep=sweep)
+    alive = np.mean(np.asarray(PRIOR)[:, 0] > 0)
+    assert 0.3 < alive < 0.7
+    np.testing.assert_allclose(run.log_evidence, np.log(2 * alive), rtol=1e-5)
+    assert (run.draws[..., 0] > 0).all()
+    np.testing.assert_allclose(run.particles.log_tilt, np.log(2.0), rtol=1e-6)
+
+
 def test_without_gradient_moves_the_gradient_is_never_asked_for(strict_keys):
     @jax.custom_jvp
     def opaque(u):
@@ -113,7 +123,9 @@ def test_without_gradient_moves_the_gradient_is_never_asked_for(strict_keys):
         tempered_smc(jr.key(0), PRIOR, log_prior, opaque, sweep=Sweep(walks=0, langevin=1))
 
 
-@pytest.mark.parametrize("wrong", [{"ess_target": 1.0}, {"keep": 0}, {"thin": 0}, {"max_sweeps": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"ess_target": 1.0}, {"keep": 0}, {"thin": 0}, {"max_sweeps": 0}, {"max_temperatures": 1}]
+)
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         tempered_smc(jr.key(0), PRIOR, log_prior, log_prior, **wrong)

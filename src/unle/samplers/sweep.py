@@ -242,9 +242,9 @@ def walk_once(
     noise = (scale / jnp.sqrt(dim))[:, None] * (noise @ whitening.factor.T)
 
     steps = jnp.where(is_gaussian[:, None], noise, differences)
-    steps = jnp.where(is_unevaluated(particles)[:, None], 0.0, steps)  # they stay, and are accepted there
-    proposed = evaluate(particles.positions + steps, log_reference, log_tilt)
-    log_ratio = proposed.at(temperature) - particles.at(temperature)
+    is_new = is_unevaluated(particles)
+    proposed = evaluate(particles.positions + jnp.where(is_new[:, None], 0.0, steps), log_reference, log_tilt)
+    log_ratio = jnp.where(is_new, 0.0, _log_ratio(proposed, particles, temperature))  # new ones stay and are accepted
     particles, acceptance, _ = _accept(uniform, particles, proposed, log_ratio)
     return particles, jnp.mean(acceptance)
 
@@ -259,10 +259,15 @@ def _langevin(randomness, particles, gradients, value_and_gradient, temperature,
     steps = epsilon * gradients + jnp.sqrt(2 * epsilon) * noise
     proposed, new_gradients = value_and_gradient(particles.positions + steps @ whitening.factor.T)
     reverse = noise + jnp.sqrt(0.5 * epsilon) * (gradients + new_gradients)
-    log_ratio = proposed.at(temperature) - particles.at(temperature)
+    log_ratio = _log_ratio(proposed, particles, temperature)
     log_ratio = log_ratio + 0.5 * jnp.sum(noise**2 - reverse**2, axis=1)
     particles, acceptance, accepted = _accept(uniform, particles, proposed, log_ratio)
     return particles, jnp.where(accepted[:, None], new_gradients, gradients), acceptance
+
+
+def _log_ratio(proposed: TemperedParticles, particles: TemperedParticles, temperature) -> Float[Array, " particle"]:
+    """Return the log-ratio of the densities; at temperature 0 particles are evaluated and do not move."""
+    return jnp.where(temperature > 0.0, proposed.at(temperature) - particles.at(temperature), -jnp.inf)
 
 
 def _accept(uniform, particles, proposed, log_ratio):

@@ -167,6 +167,7 @@ def tempered_smc(
             step_size=step_size,
             step_state=progress.step_state,
         )
+        step_state = jax.tree.map(lambda new, old: jnp.where(is_first, old, new), step_state, progress.step_state)
 
         # Further sweeps at the same temperature overwrite its entry in the path, all but the ESS.
         entry = progress.n_temperatures - jnp.where(is_new, 0, 1)
@@ -257,8 +258,8 @@ def _check(positions, ess_target, max_sweeps, settle, keep, thin, max_temperatur
         )
     if not 0 < ess_target < 1:
         raise InputError(f"expected 0 < ess_target < 1; got {ess_target}; try ess_target=0.6")
-    if settle < 0 or min(max_sweeps, keep, thin, max_temperatures) < 1:
+    if settle < 0 or min(max_sweeps, keep, thin, max_temperatures - 1) < 1:
         raise InputError(
-            "expected settle >= 0 and max_sweeps, keep, thin and max_temperatures >= 1; "
+            "expected settle >= 0, max_sweeps, keep and thin >= 1 and max_temperatures >= 2; "
             f"got {settle}, {max_sweeps}, {keep}, {thin} and {max_temperatures}; try the defaults"
         )
