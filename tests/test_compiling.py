@@ -2,6 +2,7 @@
 
 import threading
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import pytest
@@ -87,6 +88,14 @@ def test_how_to_compile_is_asked_at_the_first_call_and_depends_on_the_machine(mo
     large_program(lambda x: x, options=SEARCHING)(1)
     assert given == [QUICKLY["gpu"], {}]  # {}: as XLA does by itself, which searches
     assert QUICKLY["gpu"] != QUICKLY["cpu"]
+
+
+def test_an_option_that_the_compiler_does_not_have_is_left_out(monkeypatch):
+    given = []
+    monkeypatch.setattr("equinox.filter_jit", lambda function, compiler_options: given.append(compiler_options))
+    known = {"xla_backend_optimization_level": 1}
+    large_program(abs, options={jax.default_backend(): {**known, "xla_which_nobody_has": True}}).jit(abs)
+    assert given == [known]
 
 
 def test_a_program_can_be_compiled_before_it_is_called():

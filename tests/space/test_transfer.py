@@ -1,0 +1,29 @@
+"""Keys that are made on the host are as many and as different as those of the device."""
+
+import jax.random as jr
+import numpy as np
+from scipy import stats
+
+from unle.space.transfer import keys, split
+
+
+def words(some):
+    return np.asarray(jr.key_data(some))
+
+
+def test_keys_depend_on_the_key_and_their_place_alone():
+    table = words(keys(jr.key(1), 100, 3))
+    assert table.shape == (100, 3, 2)
+    assert len(np.unique(table.reshape(-1, 2), axis=0)) == 300
+    np.testing.assert_array_equal(words(keys(jr.key(1), 50, 3)), table[:50])  # more of them begin with the same
+    np.testing.assert_array_equal(np.stack([words(key) for key in split(jr.key(1), 3)]), table[0])
+    assert not np.isin(words(keys(jr.key(2), 100, 3)), table).any()
+
+
+def test_their_draws_are_independent():
+    one, other = np.asarray(jr.normal(split(jr.key(0), 1)[0], (1000,))), []
+    for key in split(jr.key(0), 200):
+        other.append(float(jr.normal(key)))
+    assert stats.kstest(one, "norm").pvalue > 1e-3
+    assert stats.kstest(other, "norm").pvalue > 1e-3
+    assert stats.kstest([float(jr.normal(jr.key(0)))] * 200, "norm").pvalue < 1e-3  # one key for all of them is told
