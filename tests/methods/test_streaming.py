@@ -13,7 +13,7 @@ import unle
 from unle.methods.memory import as_bytes, machine_memory, row_bytes
 from unle.methods.pairs import standardised_pairs
 from unle.store import SimulationStore
-from unle.train import GaussianTraining, fit_gaussians
+from unle.train import DataParticles, GaussianTraining, JointSpace, TiltedTraining, fit_gaussians, fit_tilted
 from unle.train.gaussian import decay_for
 
 ROWS, MEMBERS = 12_000, 2
@@ -93,6 +93,32 @@ def test_a_window_teaches_what_all_rows_would(streamed):
     as_fast = replace(BASE, weight_decay=decay_for(pairs.stream.size))  # weights decay as in the fit above
     one_sided, _ = fit_gaussians(jr.key(5), pairs.t[half], pairs.w[half], pairs.splits, settings=as_fast)
     assert lost(pairs, one_sided) > 0.1
+
+
+def test_energies_are_trained_on_rows_that_come_in_later(store):
+    pairs = pairs_of(store, MEMORY)
+    bases = BASE.untrained(1, 1, members=MEMBERS)
+    settings = TiltedTraining(DataParticles(n=16, pool=64, validation=64), width=4, depth=1, iterations=6, chunk=2)
+    joint = JointSpace.of(PRIOR, pairs.theta_space)
+    rows = joint, bases, pairs.t, pairs.w, pairs.splits
+    fit = fit_tilted(jr.key(0), *rows, settings=settings, sees_theta=True, stream=pairs.stream)
+    assert len(fit.history) == 3
+    assert pairs.stream.taken == 2 * 2 * settings.batch
+
+
+def test_training_of_no_steps_returns_what_it_began_with(store):
+    pairs = pairs_of(store, MEMORY)
+    settings = TiltedTraining(DataParticles(n=16, pool=64, validation=64), width=4, depth=1, iterations=1)
+    rows = (
+        JointSpace.of(PRIOR, pairs.theta_space),
+        BASE.untrained(1, 1, members=MEMBERS),
+        pairs.t,
+        pairs.w,
+        pairs.splits,
+    )
+    fit = fit_tilted(jr.key(0), *rows, settings=settings, sees_theta=True, share=0.4)
+    assert not fit.history
+    assert fit.validation is None
 
 
 @pytest.mark.slow

@@ -221,6 +221,19 @@ def test_unconstrained_draws_are_those_of_the_prior_and_each_set_is_its_own():
     assert stats.kstest(1.2 * np.asarray(u)[0].ravel(), "norm").pvalue < 1e-3
 
 
+def test_many_draws_at_once_are_those_of_the_prior_too():
+    p = prior("blocks")
+    many = np.asarray(jax.jit(lambda key: p.draws(key, N))(jr.key(1)))
+    single = values("blocks")[0]
+    assert many.shape == (N, p.dim)
+    for i in range(p.dim):
+        assert stats.ks_2samp(many[:, i], single[:, i]).pvalue > 1e-4
+    assert stats.ks_2samp(many[:, 1], 1.2 * single[:, 1]).pvalue < 1e-4
+    r = np.corrcoef(many.T)
+    assert abs(r[1, 2] - 0.4 / np.sqrt(2)) < 4 / np.sqrt(N)
+    assert abs(r[0, 4]) < 4 / np.sqrt(N)  # every block has random numbers of its own
+
+
 def test_the_quick_normal_distribution_function_is_precise_to_the_last_digits():
     u = -np.linspace(0.0, 12.0, 100_001).astype(np.float32)
     exact = stats.norm.cdf(u.astype(float))

@@ -56,6 +56,16 @@ def test_forward_undoes_inverse(space):
     np.testing.assert_allclose(again, w, atol=2e-4)
 
 
+def test_a_table_is_standardised_like_its_rows(space, simulations):
+    by_row = np.asarray(jax.jit(jax.vmap(space.forward))(jnp.asarray(simulations)))
+    np.testing.assert_allclose(space.forward_table(simulations.astype(float)), by_row, rtol=1e-4, atol=1e-4)
+    theta = simulations[:, [1, 3, 6]]
+    of_theta = fit_theta_space(theta)
+    by_row = np.asarray(jax.jit(jax.vmap(of_theta.forward))(jnp.asarray(theta)))
+    np.testing.assert_allclose(of_theta.forward_table(theta.astype(float)), by_row, rtol=1e-4, atol=1e-4)
+    assert not np.allclose(of_theta.forward_table(1.01 * theta.astype(float)), by_row, rtol=1e-4, atol=1e-4)
+
+
 def test_result_is_standardised(space, simulations):
     w = np.asarray(jax.jit(jax.vmap(space.forward))(jnp.asarray(simulations)))
     np.testing.assert_allclose(w.mean(0), 0, atol=1e-3)

@@ -21,9 +21,14 @@ def test_keys_depend_on_the_key_and_their_place_alone():
 
 
 def test_their_draws_are_independent():
-    one, other = np.asarray(jr.normal(split(jr.key(0), 1)[0], (1000,))), []
-    for key in split(jr.key(0), 200):
-        other.append(float(jr.normal(key)))
-    assert stats.kstest(one, "norm").pvalue > 1e-3
-    assert stats.kstest(other, "norm").pvalue > 1e-3
-    assert stats.kstest([float(jr.normal(jr.key(0)))] * 200, "norm").pvalue < 1e-3  # one key for all of them is told
+    draws = np.stack([np.asarray(jr.normal(key, (400,))) for key in split(jr.key(0), 50)])
+    assert stats.kstest(draws.ravel(), "norm").pvalue > 1e-3
+    r = np.corrcoef(draws)[np.triu_indices(50, 1)]
+    assert np.abs(r).max() < 5.5 / np.sqrt(400)  # of 1,225 correlations with a standard error of 1 / 20
+    shifted = np.corrcoef(draws[0, 1:], draws[0, :-1])[0, 1]
+    assert abs(shifted) < 4 / np.sqrt(400)
+
+
+def test_there_may_be_none():
+    assert split(jr.key(0), 0) == ()
+    assert keys(jr.key(0), 0, 2).shape == (0, 2)

@@ -37,8 +37,8 @@ WALK_DECADES = (-2.3, 0.2)  # log10 of the scale, relative to 2.38 / sqrt(dim), 
 GAUSSIAN_SHARE = 0.15  # of the walks take Gaussian steps: they can leave the span of few distinct particles
 JUMP_SHARE = 0.3  # of the walks take a difference at full length: jumps from mode to mode
 PARTIAL_SHARE = 0.7  # of the differences are applied to a random few of the coordinates only,
-WALK_UNIFORMS = 6  # that a walk of one particle takes
 PARTIAL_NORMAL = 0.524  # each with probability .3, that of a normal number above this one
+WALK_UNIFORMS = 6  # that a walk of one particle takes
 
 
 class TemperedParticles(NamedTuple):
@@ -108,10 +108,10 @@ class Sweep(eqx.Module):
 
         Args:
             numbers: randomness of the sweep: `numbers_needed` of them, uniform in (-1, 1).
-            particles: equally weighted, with cached log-densities.
+            particles: equally weighted, with cached log-densities or `unevaluated`.
             log_reference: log r of one point.
             log_tilt: l of one point.
-            temperature: beta.
+            temperature: beta; at 0 particles are evaluated, and do not move.
             step_size: the controller of the Langevin step size.
             step_state: its state.
 

@@ -45,8 +45,8 @@ class TemperedPath(NamedTuple):
     Attributes:
         temperature: beta, rising from 0 to 1.
         ess: ESS/N after reweighting to this temperature.
-        walk_acceptance: mean acceptance of the walks.
-        langevin_acceptance: mean acceptance of the Langevin moves.
+        walk_acceptance: mean acceptance of the walks; at temperature 0 nothing moves, and it means nothing.
+        langevin_acceptance: mean acceptance of the Langevin moves, likewise.
         step_size: the Langevin step size, in whitened coordinates.
     """
 
@@ -156,7 +156,9 @@ def tempered_smc(
         raised = _next_temperature(particles.log_tilt, temperature, ess_target)
         raised = jnp.where(is_last, 1.0, jnp.where(is_first, 0.0, raised))  # first of all, particles are evaluated
         log_weights = _log_weights(particles.log_tilt, raised - temperature)
-        ancestors = jnp.where(is_new, systematic_indices(0.5 + 0.5 * numbers[0], log_weights), jnp.arange(n))
+        ancestors = jnp.where(
+            is_new & ~is_first, systematic_indices(0.5 + 0.5 * numbers[0], log_weights), jnp.arange(n)
+        )
         resampled = jax.tree.map(lambda leaf: leaf[ancestors], particles)
         particles, step_state, info = sweep(
             numbers[1:],

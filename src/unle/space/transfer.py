@@ -50,13 +50,14 @@ def keys(key: PRNGKeyArray, *shape: int) -> Key[Array, "..."]:
         >>> keys(jr.key(0), 4, 2).shape
         (4, 2)
     """
-    return jr.wrap_key_data(jax.device_put(_words(key, math.prod(shape)).reshape(*shape, -1)))
+    words = _words(key, math.prod(shape))
+    return jr.wrap_key_data(jax.device_put(words.reshape(*shape, words.shape[1])))
 
 
 def _words(key: PRNGKeyArray, n: int) -> np.ndarray:
     # A program of the device that splits keys takes a quarter of a second to compile, for every number of them.
     data = np.asarray(jr.key_data(key))
-    return np.random.SeedSequence(data.tolist()).generate_state(n * data.size).reshape(n, -1)
+    return np.random.SeedSequence(data.tolist()).generate_state(n * data.size).reshape(n, data.size)
 
 
 def on_host() -> AbstractContextManager[Any]:

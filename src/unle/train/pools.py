@@ -108,7 +108,10 @@ class DataParticles(BaseParticles):
     """
 
     def _draws(self, key, joint, base, t, n):
-        """Draw data at the parameters t, beginning anywhere, as often at each: what depends on t alone is done once."""
+        """Draw data at the parameters t, as often at each: what depends on t alone is done once.
+
+        If there are more of them than draws, some take part, one after the other, beginning anywhere.
+        """
         m = min(t.shape[0], n)
         copies = -(-n // m)
         if m < t.shape[0]:

@@ -271,7 +271,7 @@ def _features(bases: AbstractBase, t, w, *, block: int | None) -> Float[Array, "
 
 @eqx.filter_jit
 def _put_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "member n seen"]:
-    return r.at[:, fresh.places].set(_features(bases, fresh.t, fresh.w, block=BLOCK))
+    return r.at[:, fresh.places].set(_features.function(bases, fresh.t, fresh.w, block=BLOCK))
 
 
 @partial(large_program, options=REPEATEDLY)
