@@ -330,7 +330,8 @@ def _gap(energy: AbstractEnergy, data: tuple[Array, Array], cloud: Cloud) -> tup
     log_weights = cloud.log_weights - cloud.of_base * jax.lax.stop_gradient(energies[batch:])
     weights = jnp.exp(normalise(log_weights))
     gap = jnp.mean(energies[:batch]) - weights @ energies[batch:]
-    return gap, 1.0 / (len(weights) * jnp.sum(jax.lax.stop_gradient(weights) ** 2))
+    share = 1.0 / (len(weights) * jnp.sum(jax.lax.stop_gradient(weights) ** 2))
+    return gap, jnp.minimum(share, 1.0)  # rounding
 
 
 def _blind(updates: MlpEnergy, dim_theta: int, visible: Bool[Array, ""]) -> MlpEnergy:
