@@ -6,7 +6,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from unle.diagnose import CHECKS, Calibration, Evidence, Findings, calibrate, coverage, run_checks, sbc, tarp
-from unle.diagnose.record import NotApplicable
+from unle.diagnose.record import NotMade
 from unle.errors import InputError
 from unle.models import TractableLikelihood
 from unle.posterior import Draws, Posterior
@@ -133,14 +133,14 @@ def test_every_check_that_applies_is_made_and_the_others_say_why(tmp_path):
 def test_without_a_simulator_calibration_is_in_sample_and_replicas_are_missing():
     found = evidence(rows=20)
     assert found.calibration.in_sample
-    with pytest.raises(NotApplicable, match="--model"):
+    with pytest.raises(NotMade, match="--model"):
         _ = found.replicas
 
 
 def test_a_dear_simulator_is_not_run_unasked():
     found = evidence(rows=20, simulator=simulator, seconds=10.0)
     assert found.calibration.in_sample
-    with pytest.raises(NotApplicable, match="--simulations"):
+    with pytest.raises(NotMade, match="--simulations"):
         _ = found.replicas
 
 

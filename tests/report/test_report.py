@@ -17,14 +17,12 @@ from typer.testing import CliRunner
 from unle.cli import app
 from unle.commands.inference import Request
 from unle.commands.model import Model
-from unle.diagnose import Findings, run_checks
-from unle.diagnose.battery import LATER
+from unle.diagnose import CHECKS, Findings, default_checks, run_checks
 from unle.diagnose.export import export_draws
 from unle.diagnose.summary import bayes_factor, hdi, summarise
 from unle.errors import InputError, StoreError
 from unle.posterior import Draws
 from unle.report import write_report
-from unle.report.contents import headline
 from unle.report.words import command, prior_rows, setting_rows
 from unle.space import Prior, fit_x_space
 
@@ -61,15 +59,41 @@ def page(story):
     return path.read_text(encoding="utf-8")
 
 
-def test_quick_checks_say_that_they_are_not_all(story, tmp_path):
-    quick = run_checks(story.evidence, quick=True)
-    assert {check.name for check in quick.checks} == {"cloud", "training", "sampler"}
-    assert not quick.complete
-    assert "sbc" in {one.name for one in quick.skipped if one.reason == LATER}
-    quick.save(tmp_path / "checks")
-    assert not Findings.load(tmp_path / "checks").complete
-    assert "Only the quick checks were made" in headline(quick)
-    assert "Only the quick checks" not in headline(story.findings)
+def test_without_a_simulator_the_verdict_is_not_good_and_says_what_would_settle_it(story, tmp_path):
+    names = ["cloud", "sampler", "predictive"]
+    found = run_checks(story.evidence, names)  # the evidence has no simulator
+    assert [one.name for one in found.missing] == ["predictive"]
+    assert {check.verdict for check in found.checks} == {"good"}
+    assert found.verdict == "doubtful"
+    assert found.reasons[-1].endswith("unle check DIR --model FILE.")
+    assert "1 could not be made" in found.standing
+    found.save(tmp_path / "checks")
+    assert Findings.load(tmp_path / "checks").plain() == found.plain()
+
+
+def test_the_banner_has_the_reasons_one_line_each(story, page):
+    banner = page[page.index('class="headline') : page.index("<nav")]
+    assert banner.count("<li>") == len(story.findings.reasons) > 0
+    assert story.findings.standing in banner
+    assert f"unle check {story.run.path}" in banner
+
+
+def test_a_check_that_breaks_is_missing(story):
+    broken = replace(story.evidence, x=story.evidence.x[:, :2])
+    found = run_checks(broken, ["cloud", "sampler"])
+    assert [one.name for one in found.missing] == ["cloud"]
+    assert "it failed" in found.missing[0].reason
+    assert found.verdict == "doubtful"
+
+
+def test_default_checks_leave_the_long_ones_for_later(story, monkeypatch):
+    kept = [entry for entry in CHECKS if entry.name in ("sampler", "short_run", "local_c2st")]
+    monkeypatch.setattr("unle.diagnose.battery.CHECKS", tuple(kept))
+    found = default_checks(story.evidence)
+    assert [check.name for check in found.checks] == ["sampler"]
+    assert {one.name for one in found.later} == {"short_run", "local_c2st"}
+    assert found.verdict == "good"  # they are not needed for it
+    assert "2 longer ones left to unle check" in found.standing
 
 
 def test_the_page_is_whole_and_small(page):

@@ -47,18 +47,18 @@ def check(
         if as_json:
             typer.echo(json.dumps({"directory": str(directory), **findings.plain()}, indent=2))
         else:
-            show_findings(findings)
+            show_findings(findings, str(directory))
 
 
-def show_findings(findings: Any) -> None:
-    """Print the findings as a table, with the advice of whatever is not good below it."""
+def show_findings(findings: Any, directory: str) -> None:
+    """Print the findings as a table, with the reasons for doubt below it."""
     from unle.diagnose.record import say_numbers
 
     rows = [[one.title, one.verdict, say_numbers(one.numbers)] for one in findings.checks]
     show_table("Checks", ["check", "verdict", "numbers"], rows, numbers_from=9)
-    for one in findings.checks:
-        if one.verdict != "good":
-            typer.echo(f"{one.verdict}: {one.title}. {one.advice}")
+    for line in findings.reasons:
+        typer.echo(line.replace("DIR", directory))
     for one in findings.skipped:
-        say(f"not made: {one.title}: {one.reason}")
-    typer.echo(f"In all: {findings.verdict} ({len(findings.checks)} checks in {findings.seconds:.0f} s).")
+        if not one.missing:
+            say(f"does not apply: {one.title}: {one.reason}")
+    typer.echo(f"verdict: {findings.verdict} ({findings.standing}; {findings.seconds:.0f} s)")

@@ -36,38 +36,45 @@ def report(
         typer.echo(f"{path}  ({path.stat().st_size / 1e6:.1f} MB, verdict: {findings.verdict})")
 
 
-def report_after(run: Any, model: Any) -> None:
-    """Make the quick checks of a run that has just ended, and its report; a failure is a sentence, no more."""
+def report_after(run: Any, model: Any) -> Any:
+    """Check a run that has just ended, print the verdict, and write its report; a failure is a sentence, no more.
+
+    Returns:
+        The findings, or None if they could not be made.
+    """
     from unle.commands.evidence import gather
     from unle.report import write_report
 
+    findings = None
     try:
         evidence = gather(run, model=model)
-        findings = _findings(run, evidence, fresh=False, quick=True)
+        findings = _findings(run, evidence, fresh=False)
+        show_verdict(findings, str(run.path))
         path = write_report(run, evidence.posterior, evidence.draws, findings)
-        say(f"report: {path} (verdict: {findings.verdict})")
-        if not findings.complete:
-            say(f"these were the quick checks; calibration and the others: unle check {run.path}")
+        say(f"report: {path}")
     except Exception as error:  # noqa: BLE001
         say(f"warning: the report could not be made ({type(error).__name__}: {' '.join(str(error).split())[:200]}).")
+    return findings
 
 
-def _findings(run: Any, evidence: Any, *, fresh: bool, quick: bool = False) -> Any:
-    """Return the findings of the directory if they are newer than its draws and its fit, else make them.
+def show_verdict(findings: Any, directory: str) -> None:
+    """Print the verdict, what stands behind it, and the reasons if it is not good, one line each."""
+    say(f"verdict: {findings.verdict} ({findings.standing}; {findings.seconds:.0f} s)")
+    for line in findings.reasons:
+        say(f"  {line.replace('DIR', directory)}")
 
-    Findings of the quick checks alone are enough only where no more is asked for.
-    """
-    from unle.diagnose import Findings, run_checks
+
+def _findings(run: Any, evidence: Any, *, fresh: bool) -> Any:
+    """Return the findings of the directory if they are newer than its draws and its fit, else make them."""
+    from unle.diagnose import Findings, default_checks
 
     kept = run.path / "checks.json"
     sources = [path for path in (run.draws, *run.path.glob("rounds/*/likelihood.json")) if path.exists()]
     current = kept.exists() and all(kept.stat().st_mtime >= path.stat().st_mtime for path in sources)
     if current and not fresh:
         run.finished("checks")  # raises if a file was damaged
-        kept_findings = Findings.load(run.path / "checks")
-        if quick or kept_findings.complete:
-            return kept_findings
-    findings = run_checks(evidence, quick=quick)
+        return Findings.load(run.path / "checks")
+    findings = default_checks(evidence)
     with run.making("checks", [kept, kept.with_suffix(".npz")]):
         findings.save(run.path / "checks")
     return findings

@@ -47,11 +47,12 @@ def resume(
         kept = inference.open_run(directory, request)
         stages = Stages()
         _, drawn = inference.infer(request, kept, stages, where)
+        findings = None
         if done := not stages.seconds:
             say(f"{directory} holds this run already, complete; nothing was repeated.")
         elif with_report:
-            report_after(kept, loaded)
-        report(directory, drawn, stages, None, as_json=as_json, done=done)
+            findings = report_after(kept, loaded)
+        report(directory, drawn, stages, None, findings, as_json=as_json, done=done)
 
 
 def _model(directory: Path, settings: dict[str, Any], given: str | None) -> Any:

@@ -141,9 +141,8 @@ def run(
         score = inference.check_exact(request, drawn, stages) if check and drawn is not None else None
         if done:
             say(f"{directory} holds this run already, complete; nothing was repeated.")
-        if with_report and not done:
-            report_after(kept, loaded)
-        report(directory, drawn, stages, score, as_json=as_json, done=done)
+        findings = report_after(kept, loaded) if with_report and not done else None
+        report(directory, drawn, stages, score, findings, as_json=as_json, done=done)
 
 
 def _defaults(method: str, rounds: str | None, posterior: str | None) -> tuple[int | list[int] | None, str | None]:
@@ -187,7 +186,9 @@ def _saved(directory: Path) -> str:
     return saved_so_far(directory)
 
 
-def report(directory: Path, draws: Any, stages: Stages, score: float | None, *, as_json: bool, done: bool) -> None:
+def report(
+    directory: Path, draws: Any, stages: Stages, score: float | None, findings: Any, *, as_json: bool, done: bool
+) -> None:
     """Print the table, or the JSON object, of a finished run."""
     from unle.commands.summary import complaints, show_summary, summarise
 
@@ -201,6 +202,8 @@ def report(directory: Path, draws: Any, stages: Stages, score: float | None, *, 
             "draws": None if draws is None else len(draws),
             "summary": summary,
             "c2st": score,
+            "verdict": None if findings is None else findings.verdict,
+            "reasons": [] if findings is None else list(findings.reasons),
             "files": files,
         }
         typer.echo(json.dumps(result, indent=2))

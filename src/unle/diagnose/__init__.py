@@ -1,6 +1,6 @@
 """Is the answer right?  Scores against a known posterior, and checks that need none."""
 
-from unle.diagnose.battery import CHECKS, Findings, run_checks
+from unle.diagnose.battery import CHECKS, Findings, default_checks, run_checks
 from unle.diagnose.c2st import c2st, c2st_fast, c2st_fast_batch
 from unle.diagnose.calibration import Calibration, calibrate
 from unle.diagnose.cloud import cloud
@@ -45,6 +45,7 @@ __all__ = [
     "cloud",
     "conditional",
     "coverage",
+    "default_checks",
     "density_grid",
     "discrepancy",
     "energy_score",

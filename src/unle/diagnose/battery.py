@@ -1,13 +1,15 @@
 """All checks that apply to a run, one after the other.
 
 To add a check: write it in a file of its own as a function that returns a `Check`, and give it an entry in `CHECKS`
-that takes what it needs from the `Evidence`.  Where that is not to be had, `Evidence` raises `NotApplicable`, and the
-check is listed as skipped, with the reason.
+that takes what it needs from the `Evidence`.  A check that says nothing about a run of this kind raises
+`NotApplicable` and is listed as skipped, with the reason.  One that does apply, but for which simulations are too dear
+or the simulator is not at hand, raises `NotMade`.  Then nobody has tried to refute the posterior, and the verdict is
+not good.
 """
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ from unle.diagnose.normaliser import TITLE as NORMALISER
 from unle.diagnose.normaliser import normaliser
 from unle.diagnose.predictive import TITLE as PREDICTIVE
 from unle.diagnose.predictive import predictive
-from unle.diagnose.record import Check, NotApplicable, Skipped, Verdict, worst
+from unle.diagnose.record import ORDER, Check, NotApplicable, NotMade, Skipped, Verdict, at_most, worst
 from unle.diagnose.sampler_health import TITLE as SAMPLER
 from unle.diagnose.sampler_health import sampler_health
 from unle.diagnose.sbc import TITLE as SBC
@@ -52,7 +54,7 @@ from unle.models import Ensemble, TractableLikelihood
 from unle.progress import progress
 from unle.store.json_files import plain, read_json, write_json
 
-LATER = "left for unle check, which takes longer than a few seconds."
+LATER = "it takes longer than the others: unle check DIR makes it."
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Entry:
     name: str
     title: str
     make: Callable[[Evidence], Check]
-    quick: bool = False  # seconds, and no simulations: made at the end of every run
+    later: bool = False  # left to `unle check`: not made at the end of every run
 
 
 def _cloud(evidence: Evidence) -> Check:
@@ -109,21 +111,21 @@ def _local(evidence: Evidence) -> Check:
 
 # From cheap to dear.
 CHECKS: tuple[Entry, ...] = (
-    Entry("cloud", CLOUD, _cloud, quick=True),
-    Entry("training", TRAINING, lambda evidence: training_health(evidence.metrics), quick=True),
-    Entry("sampler", SAMPLER, lambda evidence: sampler_health(evidence.at_x_o), quick=True),
-    Entry("learned_normaliser", LEARNED, lambda evidence: learned_normaliser(evidence.metrics), quick=True),
-    Entry("inner_mixing", INNER, lambda evidence: inner_mixing(evidence.at_x_o.info), quick=True),
-    Entry("validity", VALIDITY, lambda evidence: validity_calibration(evidence.metrics), quick=True),
+    Entry("cloud", CLOUD, _cloud),
+    Entry("training", TRAINING, lambda evidence: training_health(evidence.metrics)),
+    Entry("sampler", SAMPLER, lambda evidence: sampler_health(evidence.at_x_o)),
+    Entry("learned_normaliser", LEARNED, lambda evidence: learned_normaliser(evidence.metrics)),
+    Entry("inner_mixing", INNER, lambda evidence: inner_mixing(evidence.at_x_o.info)),
+    Entry("validity", VALIDITY, lambda evidence: validity_calibration(evidence.metrics)),
     Entry("grid", GRID, _grid),
     Entry("members", MEMBERS, _members),
     Entry("normaliser", NORMALISER, _normaliser),
     Entry("predictive", PREDICTIVE, _predictive),
-    Entry("short_run", SHORT_RUN, _short_run),
+    Entry("short_run", SHORT_RUN, _short_run, later=True),
     Entry("sbc", SBC, lambda evidence: sbc(evidence.calibration)),
     Entry("coverage", COVERAGE, lambda evidence: coverage(evidence.calibration)),
     Entry("tarp", TARP, lambda evidence: tarp(evidence.calibration, seed=evidence.seed)),
-    Entry("local_c2st", LOCAL, _local),
+    Entry("local_c2st", LOCAL, _local, later=True),
 )
 
 
@@ -147,18 +149,41 @@ class Findings:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of all."""
-        return worst([check.verdict for check in self.checks])
+        """The worst verdict of all; not good while a check that applies could not be made."""
+        found = worst([check.verdict for check in self.checks])
+        return at_most(found, "doubtful") if self.missing or not self.checks else found
 
     @property
-    def complete(self) -> bool:
-        """Whether every check that applies was made, not the quick ones only."""
-        return all(one.reason != LATER for one in self.skipped)
+    def missing(self) -> tuple[Skipped, ...]:
+        """Checks that apply to the run but could not be made."""
+        return tuple(one for one in self.skipped if one.missing)
+
+    @property
+    def later(self) -> tuple[Skipped, ...]:
+        """Checks that were left to `unle check`."""
+        return tuple(one for one in self.skipped if one.reason == LATER)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the verdict is not good, one line each, the worst first; none if it is."""
+        found = sorted((check for check in self.checks if check.verdict != "good"), key=lambda c: c.verdict)
+        lines = [f"{check.verdict}: {check.title}. {check.advice}" for check in found]  # "bad" sorts before "doubtful"
+        return *lines, *(f"could not be made: {one.title}: {one.reason}" for one in self.missing)
+
+    @property
+    def standing(self) -> str:
+        """What the verdict rests on, in a few words."""
+        told = [check.verdict for check in self.checks]
+        parts = [f"{len(told)} checks: {', '.join(f'{told.count(word)} {word}' for word in ORDER)}"]
+        parts += [f"{len(self.missing)} could not be made"] if self.missing else []
+        parts += [f"{len(self.later)} longer ones left to unle check"] if self.later else []
+        return "; ".join(parts)
 
     def plain(self) -> dict[str, Any]:
         """Return everything but the arrays, as JSON has it."""
         return {
             "verdict": self.verdict,
+            "reasons": list(self.reasons),
             "made": self.made,
             "seconds": self.seconds,
             "notes": list(self.notes),
@@ -195,13 +220,26 @@ def _check(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Check:
     return Check(**rest, numbers=numbers, arrays=own, labels=tuple(record["labels"]))
 
 
-def run_checks(evidence: Evidence, only: Sequence[str] | None = None, *, quick: bool = False) -> Findings:
+def default_checks(evidence: Evidence) -> Findings:
+    """Make the checks that stand behind the verdict of every run.
+
+    These are all that can refute a wrong posterior within a minute or so: those of the records, of the draws, of the
+    normaliser, and those that simulate afresh.
+
+    Args:
+        evidence: what to look at.
+    """
+    findings = _made(evidence, [entry for entry in CHECKS if not entry.later])
+    later = tuple(Skipped(entry.name, entry.title, LATER) for entry in CHECKS if entry.later)
+    return replace(findings, skipped=findings.skipped + later)
+
+
+def run_checks(evidence: Evidence, only: Sequence[str] | None = None) -> Findings:
     """Make every check that applies.
 
     Args:
         evidence: what to look at.
         only: names of the checks to make; all by default.
-        quick: leave those for later that simulate, or take more than a few seconds.
 
     Returns:
         The findings.  A check that fails for a reason of its own is skipped with that reason: the others still count.
@@ -210,23 +248,24 @@ def run_checks(evidence: Evidence, only: Sequence[str] | None = None, *, quick: 
     unknown = [name for name in only or () if name not in names]
     if unknown:
         raise InputError(f"expected checks among {', '.join(names)}; got {', '.join(unknown)}.")
-    chosen = [entry for entry in CHECKS if only is None or entry.name in only]
+    return _made(evidence, [entry for entry in CHECKS if only is None or entry.name in only])
+
+
+def _made(evidence: Evidence, chosen: Sequence[Entry]) -> Findings:
     found: list[Check] = []
     skipped: list[Skipped] = []
     start = time.perf_counter()
     with progress("Checking", total=len(chosen)) as bar:
         for entry in chosen:
-            if quick and not entry.quick:
-                skipped.append(Skipped(entry.name, entry.title, LATER))
-                bar.advance(1)
-                continue
             try:
                 found.append(entry.make(evidence))
             except NotApplicable as reason:
                 skipped.append(Skipped(entry.name, entry.title, str(reason)))
+            except NotMade as reason:
+                skipped.append(Skipped(entry.name, entry.title, str(reason), missing=True))
             except Exception as error:  # noqa: BLE001  # one check that breaks must not take the others with it
-                sentence = " ".join(str(error).split())[:300]
-                skipped.append(Skipped(entry.name, entry.title, f"it failed: {type(error).__name__}: {sentence}"))
+                sentence = f"it failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                skipped.append(Skipped(entry.name, entry.title, sentence, missing=True))
             bar.advance(1, note=entry.title)
     seconds = time.perf_counter() - start
     made = datetime.now(UTC).isoformat(timespec="seconds")

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.diagnose.calibration import Calibration, calibrate
-from unle.diagnose.record import NotApplicable
+from unle.diagnose.record import NotApplicable, NotMade
 from unle.models import Ensemble, TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.simulate import simulate
@@ -33,6 +33,7 @@ FEWEST_REPLICAS = 50
 PATIENCE = 30.0  # seconds of simulation that are spent without being asked to
 ANOTHER_SEED = 1_000_003  # added to the seed of a run: fresh simulations must not repeat those of the fit
 MEMBER_DRAWS = 2000
+NO_DENSITY = "the likelihood has no density to weigh draws with; a learned normaliser has one: --posterior divi."
 
 
 @dataclass
@@ -81,7 +82,7 @@ class Evidence:
         """Posteriors of simulated observations."""
         self.for_all_observations()
         if not isinstance(self.posterior.likelihood, TractableLikelihood):
-            raise NotApplicable("the likelihood has no density to weigh draws with.")
+            raise NotMade(NO_DENSITY)
         wanted = self.simulations
         if wanted is None:
             wanted = PAIRS if PAIRS * self.seconds <= PATIENCE else 0
@@ -90,7 +91,7 @@ class Evidence:
             self.notes.append(f"{len(fresh)} fresh simulations, {int(fresh.valid.sum())} of them valid.")
             return calibrate(self.posterior, fresh.valid_theta, fresh.valid_x, seed=self.seed)
         if self.simulations:
-            raise NotApplicable("fresh simulations need the simulator; name its file with --model.")
+            raise NotMade("fresh simulations need the simulator: unle check DIR --model FILE.")
         rows = np.random.default_rng([self.seed, 606]).permutation(len(self.theta))[:PAIRS]
         self.notes.append("Calibration used the simulations of the fit.")
         return calibrate(self.posterior, self.theta[rows], self.x[rows], seed=self.seed, in_sample=True)
@@ -100,21 +101,21 @@ class Evidence:
         """Simulations at posterior draws, as many rows each as the observation has."""
         draws = self.at_x_o
         if self.simulator is None:
-            raise NotApplicable("replicas need the simulator; name its file with --model.")
+            raise NotMade("replicas need the simulator: unle check DIR --model FILE.")
         rows = len(draws.x_o)
         affordable = REPLICAS if self.seconds == 0 else int(PATIENCE / (self.seconds * rows))
         n = min(REPLICAS, affordable if self.simulations is None else self.simulations)
         if n < FEWEST_REPLICAS:
             minutes = FEWEST_REPLICAS * rows * self.seconds / 60
-            raise NotApplicable(
-                f"{FEWEST_REPLICAS} replicas would take {minutes:.0f} minutes; ask for them with --simulations."
+            raise NotMade(
+                f"{FEWEST_REPLICAS} replicas would take {minutes:.0f} minutes: unle check DIR --simulations {PAIRS}."
             )
         values = np.asarray(draws, float)
         theta = values[np.linspace(0, len(values) - 1, n).astype(int)]
         made = simulate_at(self.simulator, np.repeat(theta, rows, axis=0), seed=self.seed + ANOTHER_SEED + 1)
         whole = made.valid.reshape(n, rows).all(axis=1)
         if whole.sum() < FEWEST_REPLICAS:
-            raise NotApplicable(f"only {int(whole.sum())} of {n} replicas are valid.")
+            raise NotMade(f"only {int(whole.sum())} of {n} replicas are valid.")
         return made.x.reshape(n, rows, -1)[whole]
 
     @cached_property

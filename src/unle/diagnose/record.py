@@ -72,19 +72,25 @@ class Skipped:
         name: as in `Check`.
         title: as in `Check`.
         reason: one sentence.
+        missing: whether the check applies to the run, and could have refuted it, but could not be made.
     """
 
     name: str
     title: str
     reason: str
+    missing: bool = False
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON has it."""
-        return {"name": self.name, "title": self.title, "reason": self.reason}
+        return {"name": self.name, "title": self.title, "reason": self.reason, "missing": self.missing}
 
 
 class NotApplicable(Exception):
-    """A check cannot be made for this run; the message says why."""
+    """A check says nothing about a run of this kind; the message says why."""
+
+
+class NotMade(Exception):
+    """A check applies but could not be made: too dear, or no simulator; the message says what would settle it."""
 
 
 def verdict_of(p_value: float) -> Verdict:

@@ -26,17 +26,9 @@ MOST_CONDITIONAL = 12  # parameters; more take minutes
 PRIOR_DRAWS = 4000
 HEADLINES = {
     "good": "No check found a reason for doubt.",
-    "doubtful": "Some checks leave doubts: read their advice before you use the result.",
+    "doubtful": "There are doubts: read the reasons before you use the result.",
     "bad": "Do not use this result yet: at least one check found it wrong.",
 }
-
-
-def headline(findings: Findings) -> str:
-    """Return one sentence on the run as a whole."""
-    said = HEADLINES[findings.verdict]
-    if findings.complete:
-        return said
-    return f"{said} Only the quick checks were made, and calibration is not among them; unle check makes all."
 
 
 @dataclass(frozen=True)
@@ -65,9 +57,10 @@ def contents(run: RunDirectory, posterior: Posterior, draws: Draws | None, findi
     return {
         "title": f"{settings.get('model', 'A run')}, {str(settings.get('method', '')).upper()}",
         "created": record.get("created", "").replace("T", " ").replace("+00:00", " UTC"),
-        "headline": headline(findings),
+        "headline": HEADLINES[findings.verdict],
+        "standing": findings.standing,
+        "reasons": [line.replace("DIR", str(run.path)) for line in findings.reasons],
         "verdict": findings.verdict,
-        "counts": {word: sum(c.verdict == word for c in findings.checks) for word in ("good", "doubtful", "bad")},
         "prior": prior_rows(settings["prior"]) if "prior" in settings else [],
         "settings": setting_rows(settings),
         "versions": list(record.get("versions", {}).items()),
