@@ -4,7 +4,21 @@ from typing import Annotated
 
 import typer
 
-from unle.commands import bench, check, data, demo, paper, report, resume, run, sample, simulate, tasks, watch
+from unle.commands import (
+    adversary,
+    bench,
+    check,
+    data,
+    demo,
+    paper,
+    report,
+    resume,
+    run,
+    sample,
+    simulate,
+    tasks,
+    watch,
+)
 
 app = typer.Typer(
     name="unle",
@@ -25,6 +39,7 @@ app.command("export", epilog=data.EXPORT_EXAMPLE)(data.export_simulations)
 app.command("import", epilog=data.IMPORT_EXAMPLE)(data.import_simulations)
 app.command(epilog=tasks.EXAMPLE)(tasks.tasks)
 app.command(epilog=bench.EXAMPLE)(bench.bench)
+app.command(epilog=adversary.EXAMPLE)(adversary.adversary)
 app.command(epilog=paper.EXAMPLE)(paper.paper)
 app.command(epilog=check.EXAMPLE)(check.check)
 app.command(epilog=report.EXAMPLE)(report.report)
