@@ -9,6 +9,7 @@ from unle.commands.console import Stages, say
 from unle.commands.where import Where
 from unle.errors import StoreError
 from unle.methods import AbstractSequential, Round, Rounds
+from unle.methods.sequential import note_losses
 from unle.posterior import Posterior
 from unle.simulate import simulate_at
 from unle.store import RunDirectory
@@ -56,6 +57,7 @@ def fit_in_rounds(
             if not simulations.valid.all():
                 say(simulations.summary())
             say(describe(done, len(state.sizes)))
+    note_losses(state.history, run.append_metrics)
     with stages.stage("fit"):
         return method.finish(state, on_metrics=run.append_metrics).posterior
 
@@ -64,9 +66,10 @@ def describe(done: Round, rounds: int) -> str:
     """Return one line on what a round did."""
     towards = "posterior" if done.temperature == 1 else f"posterior to the power {done.temperature:.2g}"
     towards += " by energies" if done.energies else ""
+    outside = "" if done.contains else ", x_o outside of them"
     return (
         f"round {done.number + 1} of {rounds}: {done.simulations} simulations, {done.valid:.0%} valid, "
-        f"{done.distance:.2g} sd from x_o; {done.used} fitted; next: {towards}, "
+        f"{done.distance:.2g} sd from x_o{outside}; {done.used} fitted; next: {towards}, "
         f"{done.width:.2g} times as wide as the first; {done.seconds:.0f} s"
     )
 

@@ -10,6 +10,8 @@ density that is needed at x_o only.
 
 The identity is exact, and holds for the fit as far as a density of all data describes those in B: B should not cut
 through the data of parameters that matter.
+
+`outlying` asks the opposite question: could the observation be one of the data?  If not, rounds have lost it.
 """
 
 from typing import NamedTuple
@@ -19,6 +21,11 @@ from jaxtyping import Bool, Float
 
 REACH = 3.0  # half-width of B, in distances to x_o that two thirds of the data do not exceed
 TWO_THIRDS = 0.683
+OUTSIDE = 4.0  # of `outlying`, above which an observation is none of the data; 5.8 standard deviations of one normal
+NEIGHBOURS = 5  # the distance to the fifth nearest is steadier than that to the nearest
+MOST_COMPARED = 2000  # rows: distances are between all pairs
+NORMAL_RANGE = 3.29  # between the quantiles 0.05 and 0.95 of a standard normal
+ROUNDING = 1e-6  # of a value: a smaller difference is due to single precision
 
 
 class Neighbourhood(NamedTuple):
@@ -50,6 +57,68 @@ class Neighbourhood(NamedTuple):
     def contains(self, w: Float[np.ndarray, "n data"]) -> Bool[np.ndarray, " n"]:
         """Return which data lie inside."""
         return np.asarray(np.all(np.abs(w - np.clip(w, self.low, self.high)) <= self.reach, axis=1))
+
+
+def outlying(
+    w_o: Float[np.ndarray, "rows data"], w: Float[np.ndarray, "n data"], step: Float[np.ndarray, " data"] | None = None
+) -> float:
+    r"""Return how far an observation lies outside of data, compared with how far these lie from one another.
+
+    For x_o and for every row of the data, two distances s are taken: the largest over coordinates from the median, in
+    standard deviations, and the distance to the fifth nearest row, which notices data off a curve that all others lie
+    on.  With the quantiles q of s over the data,
+
+        (s_o - q_50) / max(q_95 - q_50, (q_100 - q_50) / 4)
+
+    is about 1 at the edge of the data, and above 4, `OUTSIDE`, only if x_o is farther out than all of them and four
+    times as far as that edge.  The larger of the two numbers is returned.  As x_o and the data are treated alike, this
+    holds in any number of dimensions.
+
+    Args:
+        w_o: the observed rows; the median of their distances is taken.
+        w: the data.
+        step: from one possible value to the next, of coordinates with few of them such as counts; 0 for others.  A
+            smaller spread than that is no reason to call the next value far.
+
+    Example:
+        >>> import numpy as np
+        >>> from unle.methods.neighbourhood import OUTSIDE, outlying
+        >>> data = np.random.default_rng(0).normal(size=(200, 3))
+        >>> within, outside = (outlying(np.array([[first, 0.0, -2.0]]), data) for first in (1.0, 9.0))
+        >>> within < 1 < OUTSIDE < outside
+        True
+    """
+    w = w[:MOST_COMPARED]
+    least = np.zeros(w.shape[1]) if step is None else step
+    low, high = np.quantile(w, [0.05, 0.95], axis=0)
+    spread = np.where(high > low, (high - low) / NORMAL_RANGE, np.std(w, axis=0))
+    spread = np.maximum(np.maximum(spread, least), ROUNDING * np.max(np.abs(w), axis=0) + np.finfo(np.float32).tiny)
+    centre = np.median(w, axis=0)
+    z, z_o, cells = (w - centre) / spread, (w_o - centre) / spread, least / spread
+    by_coordinate = _beyond(np.median(np.abs(z_o).max(axis=1)), np.abs(z).max(axis=1), least=0.5)
+    k = min(NEIGHBOURS, len(w) - 1)
+    if k < 1:
+        return by_coordinate
+    between = _distances(z, z)
+    np.fill_diagonal(between, np.inf)
+    to_data = float(np.median(np.partition(_distances(z_o, z), k - 1, axis=1)[:, k - 1]))
+    by_neighbours = _beyond(
+        to_data, np.partition(between, k - 1, axis=1)[:, k - 1], least=0.5 * float(np.sqrt(np.mean(cells**2)))
+    )
+    return max(by_coordinate, by_neighbours)
+
+
+def _beyond(observed: float | np.floating, others: Float[np.ndarray, " n"], *, least: float) -> float:
+    """Return the distance of the observation above the median of the others', in units of their own."""
+    middle, edge, farthest = np.quantile(others, [0.5, 0.95, 1.0])
+    unit = max(edge - middle, (farthest - middle) / OUTSIDE, least, ROUNDING)
+    return float((observed - middle) / unit)
+
+
+def _distances(a: Float[np.ndarray, "n data"], b: Float[np.ndarray, "m data"]) -> Float[np.ndarray, "n m"]:
+    """Return the root mean square distance over coordinates, between all pairs of rows."""
+    squared = np.sum(a**2, axis=1)[:, None] + np.sum(b**2, axis=1) - 2 * a @ b.T
+    return np.sqrt(np.maximum(squared, 0.0) / a.shape[1])
 
 
 def _two_thirds(distances: Float[np.ndarray, " n"]) -> float:

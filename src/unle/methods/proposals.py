@@ -10,6 +10,9 @@ must have a certain effective sample size.  Where nothing fails, proposals at be
 reported now: what it gets wrong, the next simulations show.  Where simulations fail, P(valid | theta) is squared: among
 many parameters, proposals find those at which it is too high by mistake, and simulations that fail teach the likelihood
 nothing.  (With n i.i.d. rows of x_o the posterior has P(valid | theta)^n, proposals n + 1 factors.)
+
+Should the latest simulations nevertheless exclude x_o, some of the next ones are made around the parameters whose data
+came nearest to it, whatever the likelihood says of them.
 """
 
 import warnings
@@ -40,6 +43,10 @@ class Box(NamedTuple):
         low, high = np.quantile(t, [TAIL, 1 - TAIL], axis=0)
         margin = MARGIN * (high - low)
         return cls(low - margin, high + margin)
+
+    def joined(self, other: "Box") -> "Box":
+        """Return the smallest box that holds both."""
+        return Box(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
     @classmethod
     def everywhere(cls, dim: int) -> "Box":
@@ -101,3 +108,22 @@ def draw_proposals(
         warnings.simplefilter("ignore", UnleWarning)  # x_o outside the simulations was said once
         draws = np.asarray(posterior.sample(x_o, n, seed=seed), float)
     return draws[np.random.default_rng(seed).permutation(len(draws))[:n]]
+
+
+def draw_around(
+    rng: np.random.Generator, t: Float[np.ndarray, "near dim"], n: int
+) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, "n dim"]]:
+    """Draw parameters around a few given ones, as population Monte Carlo does: normal, with twice their covariance.
+
+    Args:
+        rng: randomness of the draws.
+        t: the given parameters, standardised.
+        n: number of draws.
+
+    Returns:
+        The draws, and the given parameter that each is around.
+    """
+    centres = t[rng.integers(len(t), size=n)]
+    covariance = 2 * np.atleast_2d(np.cov(t, rowvar=False))
+    noise = rng.multivariate_normal(np.zeros(t.shape[1]), covariance, size=n, method="eigh")
+    return centres + noise, centres

@@ -6,11 +6,16 @@ simulations happen elsewhere: ask for parameters with `propose`, bring back what
 Every round fits a conditional likelihood, so it does not matter which distribution theta came from and simulations of
 all rounds are used, as far as they lie in the region that proposals have come to: away from it accuracy would be
 bought with accuracy at the observation.
+
+A likelihood that is too low at the right parameters is never corrected, as nothing is simulated there.  So every round
+asks whether x_o could be one of its simulations.  If it could in an earlier round and no longer can, rounds have lost
+it and take a step back: to the region of that earlier round, with more caution, and with simulations around the
+parameters whose data came nearest to x_o.  See `setbacks` and `lost`.
 """
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,8 +27,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
 from unle.methods.inputs import FEWEST, apply_space
-from unle.methods.neighbourhood import Neighbourhood
-from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_proposals, supported_temperature
+from unle.methods.neighbourhood import OUTSIDE, Neighbourhood, outlying
+from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_temperature
 from unle.models import (
     AlwaysValid,
     Ensemble,
@@ -44,6 +49,14 @@ from unle.train import Carried, Splits, ValidityFit, fit_validity, make_splits
 
 HELD_OUT = 20_000  # of the seed: rows are held out from a member in all rounds, or its energies would know them
 PROPOSED = 1000  # draws of the tempered posterior from which proposals are taken, at least
+WITHIN_CELLS = 30_000  # of the seed: a whole number is spread over its cell by the same amount in all rounds
+ROUNDING = 1e-4  # a spread that is this part of another is due to rounding
+AROUND = 40_000  # of the seed: parameters around those whose data came nearest to x_o
+STUCK = 0.01  # scale of a coordinate that no longer varies, as a part of the first round's
+MOST_SETBACKS = 3  # then the simulator may well be unable to produce x_o, and rounds go on as they are
+SHARE_AROUND = 0.1  # of a round's simulations, made around the nearest ones; doubled with every loss,
+MOST_AROUND = 0.5  # up to this
+FEWEST_COMPARED = 20  # simulations that x_o is compared with; a smaller round borrows from those before
 
 
 class Round(NamedTuple):
@@ -59,6 +72,8 @@ class Round(NamedTuple):
         width: geometric mean of the proposals' widths, relative to the first round's parameters.
         seconds: time of fit and proposals.
         energies: whether the next proposals are made by energies, not by the bases alone.
+        outlying: how far x_o lies outside of the round's simulations: about 1 at their edge, and above 4 none of them;
+            see `unle.methods.neighbourhood.outlying`.
     """
 
     number: int
@@ -70,6 +85,58 @@ class Round(NamedTuple):
     width: float
     seconds: float
     energies: bool = False
+    outlying: float = 0.0
+
+    @property
+    def contains(self) -> bool:
+        """Whether x_o could be one of the round's simulations."""
+        return self.outlying <= OUTSIDE
+
+
+def setbacks(history: Sequence[Round]) -> list[int | None]:
+    """Return for every round the earlier one it went back to, because that one's simulations still contained x_o.
+
+    None for a round that did not go back: its own simulations contain x_o, or none before did, or that was tried often
+    enough.
+    """
+    good, times, found = None, 0, []
+    for done in history:
+        back = None if done.contains or times == MOST_SETBACKS else good
+        found.append(back)
+        times += back is not None
+        good = done.number if done.contains else good
+    return found
+
+
+def lost(history: Sequence[Round]) -> str | None:
+    """Return a sentence if the simulations of the last round exclude x_o, else None."""
+    if not history or history[-1].contains:
+        return None
+    last, times = history[-1], sum(back is not None for back in setbacks(history))
+    good = [done.number for done in history if done.contains]
+    if not good:
+        return (
+            f"x_o lies outside of the simulations of every round, in the last {_far(last)}: the simulator may be "
+            "unable to produce it; do not trust the posterior, and check x_o, the prior and the simulator."
+        )
+    return (
+        f"x_o lies outside of the last round's simulations, {_far(last)}, but was among those of round {good[-1] + 1}; "
+        f"{times} {'step' if times == 1 else 'steps'} back did not find it again: do not trust the posterior, and try "
+        "a larger budget or another seed, or check whether the simulator can produce x_o."
+    )
+
+
+def recovered(history: Sequence[Round]) -> str | None:
+    """Return a sentence if rounds lost x_o on the way and found it again, else None."""
+    times = [number + 1 for number, back in enumerate(setbacks(history)) if back is not None]
+    if not times or not history[-1].contains:
+        return None
+    rounds = "round " + str(times[0]) if len(times) == 1 else "rounds " + ", ".join(str(number) for number in times)
+    return f"x_o lay outside of the simulations of {rounds}; after a step back it is among those of the last round."
+
+
+def _far(done: Round) -> str:
+    return f"{min(done.outlying, 1e6):.2g} times as far out as their edge"
 
 
 class Fitting(NamedTuple):
@@ -135,7 +202,8 @@ class Rounds:
         self.seed = seed
         self.validity: ValidityFit | None = None
         self._spaces: tuple[ThetaSpace, XSpace] | None = None
-        self._box = Box.everywhere(prior.dim)
+        self._boxes = [Box.everywhere(prior.dim)]  # around the parameters of every round
+        self._around = np.empty((0, prior.dim))  # parameters of the next round that are no proposals
         self._proposals: np.ndarray | None = None
         self._fitting: Fitting | None = None
 
@@ -157,7 +225,8 @@ class Rounds:
         if self._proposals is None:
             return np.asarray(self.prior.sample(n, seed=self.seed), float)
         rng = np.random.default_rng((self.seed, self.number))
-        return self._proposals[rng.permutation(len(self._proposals))[:n]]
+        own = self._proposals[rng.permutation(len(self._proposals))[: n - len(self._around)]]
+        return np.concatenate([own, self._around])
 
     def add(self, simulations: Any) -> Round:
         """Take the simulations of this round, fit them with all others, and prepare the next proposals.
@@ -170,14 +239,19 @@ class Rounds:
         """
         start = time.perf_counter()
         simulations = self._take(simulations)
+        compared = self._outlying(simulations)
+        back = self._step_back(compared)
         key_fit, key_refine, key_propose = jr.split(jr.fold_in(jr.key(self.seed), self.number), 3)
-        self._fitting = self._fit(key_fit)
+        self._fitting = self._fit(key_fit, self._region_of(back))
         refined = None if self.refine is None or self.is_last else self.refine(key_refine, self)
-        beta, proposals = self._proposed(key_propose, refined)
+        beta, proposals = self._proposed(key_propose, refined, cautiously=back is not None)
         done = self._record(simulations, beta, proposals)._replace(
-            seconds=time.perf_counter() - start, energies=refined is not None
+            seconds=time.perf_counter() - start, energies=refined is not None, outlying=compared
         )
         self._close(done, proposals)
+        reason = lost(self.history)
+        if reason is not None and self.number == len(self.sizes):
+            warnings.warn(reason, UnleWarning, stacklevel=2)
         return done
 
     def recall(
@@ -212,7 +286,62 @@ class Rounds:
         self.history.append(done)
         self._proposals = proposals
         first_theta, _ = self._first_spaces(self.simulations.valid_theta, self.simulations.valid_x)
-        self._box = Box.around(np.asarray(apply_space(first_theta, proposals), float))
+        box = Box.around(np.asarray(apply_space(first_theta, proposals), float))
+        self._around = self._drawn_around_the_nearest()
+        if len(self._around):
+            box = box.joined(Box.around(np.asarray(apply_space(first_theta, self._around), float)))
+        self._boxes.append(box)
+
+    def _outlying(self, simulations: Simulations) -> float:
+        """Return how far x_o lies outside of a round's simulations; those that were no proposals do not count."""
+        everything = self.simulations
+        first_x = self._first_spaces(everything.valid_theta, everything.valid_x)[1]
+        others = np.setdiff1d(np.arange(self.x_o.shape[1]), first_x.modelled)
+
+        def coordinates(x: np.ndarray) -> np.ndarray:
+            return np.column_stack([np.asarray(apply_space(first_x, x), float), np.asarray(x, float)[:, others]])
+
+        kept = simulations.valid & ~_rows_in(simulations.theta, self._around)
+        x = simulations.x[kept] if kept.sum() >= FEWEST_COMPARED else everything.valid_x[-FEWEST_COMPARED:]
+        typical = np.median(self.x_o, axis=0)[None]
+        step = np.abs(coordinates(typical + self._whole(everything.valid_x)) - coordinates(typical))[0]
+        return outlying(coordinates(self.x_o), coordinates(x), step)
+
+    def _step_back(self, compared: float) -> int | None:
+        """Return the round whose region to go back to, if the simulations of this one have lost x_o."""
+        now = Round(self.number, 0, 1.0, 0, 1.0, 0.0, 1.0, 0.0, outlying=compared)
+        back = setbacks([*self.history, now])[-1]
+        if back is not None:
+            self.carried = None  # energies of a region without x_o
+        return back
+
+    def _region_of(self, back: int | None) -> Box:
+        """Return the region to fit: of the latest proposals, or of an earlier round and the data nearest to x_o."""
+        if back is None:
+            return self._boxes[-1]
+        return self._boxes[back].joined(Box.around(self._nearest()))
+
+    def _nearest(self) -> Float[np.ndarray, "near dim"]:
+        """Return the standardised parameters whose data came nearest to x_o, of all rounds."""
+        sims = self.simulations
+        first_theta, first_x = self._first_spaces(sims.valid_theta, sims.valid_x)
+        w, w_o = (np.asarray(apply_space(first_x, x), float) for x in (sims.valid_x, self.x_o))
+        order = np.argsort(np.sum((w - w_o.mean(axis=0)) ** 2, axis=1), kind="stable")
+        nearest = order[: max(FEWEST_EFFECTIVE, 2 * self.prior.dim)]
+        return np.asarray(apply_space(first_theta, sims.valid_theta[nearest]), float)
+
+    def _drawn_around_the_nearest(self) -> Float[np.ndarray, "n dim"]:
+        """Return parameters for a share of the next round after a loss, none otherwise."""
+        backs = setbacks(self.history)
+        if backs[-1] is None or self.number == len(self.sizes):
+            return np.empty((0, self.prior.dim))
+        times = sum(back is not None for back in backs)
+        n = int(min(SHARE_AROUND * 2**times, MOST_AROUND) * self.sizes[self.number])
+        first_theta, _ = self._first_spaces(self.simulations.valid_theta, self.simulations.valid_x)
+        drawn, centres = draw_around(np.random.default_rng((self.seed, self.number, AROUND)), self._nearest(), n)
+        theta, own = (np.asarray(jax.vmap(first_theta.inverse)(on_device(t)), float) for t in (drawn, centres))
+        allowed = np.asarray(jax.vmap(self.prior.contains)(on_device(theta)))
+        return np.where(allowed[:, None], theta, own)
 
     @property
     def simulations(self) -> Simulations:
@@ -240,8 +369,8 @@ class Rounds:
         """How many draws of the (tempered) posterior are made: one number for all rounds, for one compilation."""
         return max([PROPOSED, *self.sizes[1:]])
 
-    def _fit(self, key) -> Fitting:
-        """Fit bases to the valid simulations of the region, as far as they are near x_o."""
+    def _fit(self, key, box: Box) -> Fitting:
+        """Fit bases to the valid simulations of a region, as far as they are near x_o."""
         sims = self.simulations
         theta, x = sims.valid_theta, sims.valid_x
         first_theta, first_x = self._first_spaces(theta, x)
@@ -250,13 +379,13 @@ class Rounds:
         self._neighbourhood = self._around_x_o()
         self.validity = self._fit_validity(key_validity)
         near = self.near(sims)[sims.valid]
-        inside = self._box.contains(everywhere) & near
+        inside = box.contains(everywhere) & near
         if inside.sum() < FEWEST:  # a region that few simulations lie in: better too large than too small
             inside = near
-        theta, x = theta[inside], x[inside]
-        theta_space, x_space = restandardise_theta(first_theta, theta), restandardise_x(first_x, x)
+        theta, x = theta[inside], self._spread_over_cells(x)[inside]
+        theta_space, x_space = restandardise_theta(first_theta, theta), _standardised_anew(first_x, x)
         t = apply_space(theta_space, theta)
-        w = apply_space(x_space, x)
+        w = _moving(apply_space(x_space, x), self.seed)
         capacity, key_split = sum(self.sizes), jr.fold_in(jr.key(self.seed), HELD_OUT)
         among = np.flatnonzero(inside), max(capacity, len(inside))
         splits = make_splits(key_split, len(theta), members=self.members, among=among)
@@ -265,6 +394,19 @@ class Rounds:
         low, high = (getattr(np, end)(everywhere[inside], axis=0) for end in ("min", "max"))
         self._region = Region(first_theta, on_device(low), on_device(high))
         return Fitting(theta_space, x_space, t, w, splits, np.flatnonzero(inside), bases, ensemble)
+
+    def _spread_over_cells(self, x: Float[np.ndarray, "n dim_x"]) -> Float[np.ndarray, "n dim_x"]:
+        """Add uniform noise from -1/2 to 1/2 where data are whole numbers: a density could grow without end at them.
+
+        Close to x_o some counts may be zero in all simulations.  A density of the zeros themselves would be so narrow
+        that its own small errors decide which parameters are likely.
+        """
+        noise = np.random.default_rng((self.seed, WITHIN_CELLS)).uniform(-0.5, 0.5, x.shape)
+        return np.asarray(np.where(self._whole(x), x + noise, x), float)
+
+    def _whole(self, x: Float[np.ndarray, "n dim_x"]) -> Bool[np.ndarray, " dim_x"]:
+        """Return which coordinates are whole numbers in all these data and in x_o."""
+        return np.all(x == np.round(x), axis=0) & np.all(self.x_o == np.round(self.x_o), axis=0)
 
     def _first_spaces(self, theta: np.ndarray, x: np.ndarray) -> tuple[ThetaSpace, XSpace]:
         """Return the coordinates of the first round, which later ones only shift and scale."""
@@ -311,17 +453,21 @@ class Rounds:
         self._neighbourhood = None  # too few data to learn where they come out near: all of them are the likelihood's
         return self._fit_validity(key)
 
-    def _proposed(self, key, refined: TractableLikelihood | None) -> tuple[float, np.ndarray]:
+    def _proposed(self, key, refined: TractableLikelihood | None, *, cautiously: bool) -> tuple[float, np.ndarray]:
         """Draw from the posterior with the largest power of the likelihood that the valid simulations support.
+
+        After a loss, `cautiously`, twice as many of them must do so, and again twice as many after the next.
 
         P(valid | theta) is not tempered but squared: see `unle.methods.proposals`.
         """
+        before = sum(back is not None for back in setbacks(self.history))
+        wanted = FEWEST_EFFECTIVE * 2 ** (before + 1) if cautiously else FEWEST_EFFECTIVE
         if refined is None:
             likelihood = agreed(self.fitting.likelihood)
-            beta = self._supported(likelihood)
+            beta = self._supported(likelihood, wanted)
         else:  # outside of the region, where they were not trained, energies say nothing
             likelihood = agreed(refined)
-            beta = self._supported(with_validity(likelihood, self._region))
+            beta = self._supported(with_validity(likelihood, self._region), wanted)
         target = Tempered(likelihood, on_device(beta))
         cautious = self.focused(target)
         if self.validity is not None:
@@ -331,15 +477,15 @@ class Rounds:
         posterior = Posterior(self.prior, cautious, TemperedSmc())
         return beta, draw_proposals(key, posterior, self.x_o, self.proposed)
 
-    def _supported(self, likelihood: Any) -> float:
-        """Return the largest power of the likelihood that the valid simulations support."""
+    def _supported(self, likelihood: Any, effective: int) -> float:
+        """Return the largest power of the likelihood that so many valid simulations support."""
         sims = self.simulations
         theta = sims.theta[self.near(sims)]
         rows = on_device(self.x_o)
         capacity = sum(self.sizes)
         padded = np.resize(theta, (max(capacity, len(theta)), theta.shape[1]))
         values = np.asarray(_log_likelihoods(likelihood, on_device(padded), rows))[: len(theta)]
-        return supported_temperature(values, FEWEST_EFFECTIVE)
+        return supported_temperature(values, effective)
 
     def _record(self, simulations: Simulations, beta: float, proposals: np.ndarray) -> Round:
         theta_space, x_space = self._first_spaces(simulations.theta, simulations.x)
@@ -360,6 +506,43 @@ class Rounds:
             width,
             seconds=0.0,
         )
+
+
+def _standardised_anew(first: XSpace, x: Float[np.ndarray, "n dim_x"]) -> XSpace:
+    """Return the space with means and scales of these data, none of which is due to rounding.
+
+    Close to x_o a coordinate may be the same in nearly all simulations.  Its spread without the few outliers is then
+    that of rounding, and dividing by it would put the outliers a million standard deviations away: it is scaled by
+    the spread with outliers, and a coordinate that no longer varies at all by a part of its first scale.
+    """
+    space = restandardise_x(first, x)
+    places, old = np.array((*first.modelled, *first.redundant)), space.standardiser
+    spread = np.std(old.forward_table(np.asarray(x, float)[:, places]), axis=0)
+    part = STUCK * np.asarray(first.standardiser.scale) / np.asarray(old.scale)
+    wider = np.where(spread < ROUNDING, part, np.where(spread > 1 / ROUNDING, spread, 1.0))
+    modelled, redundant = np.split(wider, [first.dim])
+    weights, offset = np.asarray(space.weights) * modelled / redundant[:, None], np.asarray(space.offset) / redundant
+    return eqx.tree_at(
+        lambda s: (s.standardiser.scale, s.weights, s.offset),
+        space,
+        tuple(on_device(value, old.scale.dtype) for value in (np.asarray(old.scale) * wider, weights, offset)),
+    )
+
+
+def _moving(w: Float[Array, "n data"], seed: int) -> Float[Array, "n data"]:
+    """Give coordinates that no longer vary noise of one standard deviation: nothing can be learned from them."""
+    values = np.asarray(w)
+    stuck = np.std(values, axis=0) < ROUNDING
+    if not stuck.any():
+        return w
+    noise = np.random.default_rng((seed, WITHIN_CELLS)).normal(size=values.shape)
+    return on_device(np.where(stuck, values + noise, values))
+
+
+def _rows_in(rows: Float[np.ndarray, "n dim"], among: Float[np.ndarray, "m dim"]) -> Bool[np.ndarray, " n"]:
+    """Return which rows are equal to one of the others, in single precision."""
+    known = {row.tobytes() for row in among.astype(np.float32)}
+    return np.array([row.tobytes() in known for row in rows.astype(np.float32)], dtype=bool)
 
 
 @eqx.filter_jit

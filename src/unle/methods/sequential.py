@@ -10,7 +10,7 @@ import equinox as eqx
 import numpy as np
 
 from unle.errors import InputError
-from unle.methods.rounds import Round, Rounds
+from unle.methods.rounds import Round, Rounds, lost, recovered
 from unle.posterior import Posterior
 from unle.simulate import Simulations, simulate_at
 from unle.space import Prior
@@ -29,6 +29,11 @@ class SequentialRun(NamedTuple):
     posterior: Posterior
     simulations: Simulations
     rounds: tuple[Round, ...]
+
+    @property
+    def lost(self) -> str | None:
+        """A sentence if the simulations of the last round exclude x_o, and the posterior is not to be trusted."""
+        return lost(self.rounds)
 
 
 class AbstractSequential(eqx.Module):
@@ -123,7 +128,17 @@ class AbstractSequential(eqx.Module):
                 on_round(done)
             if on_metrics is not None:
                 on_metrics(stage="round", **done._asdict())
+        if on_metrics is not None:
+            note_losses(state.history, on_metrics)
         return self.finish(state, on_metrics=on_metrics)
+
+
+def note_losses(history: Sequence[Round], on_metrics: Callable[..., None]) -> None:
+    """Note if x_o was lost in one of the rounds, and whether it was found again."""
+    found_again = recovered(history)
+    reason = lost(history) or found_again
+    if reason is not None:
+        on_metrics(stage="lost", reason=reason, recovered=found_again is not None)
 
 
 def round_sizes(budget: int, rounds: int | Sequence[int]) -> list[int]:
