@@ -26,7 +26,7 @@ REGION = 0.999  # share of the exact posterior inside the region that draws shou
 SLACK = 1e-3  # of a log density: where the posterior is flat, rounding must not decide
 COUNTED = 40_000  # exact draws that standard deviations and the region are taken from
 NEGLIGIBLE = 25.0  # log density below the highest at which a cell has no weight
-LINE_CELLS, PLANE_CELLS = (4001, 4001, 20_001), (401, 301, 601)  # of a side: two looks, then the grid itself
+LINE_CELLS, PLANE_CELLS = (2001, 2001, 8001), (301, 201, 401)  # of a side: two looks, then the grid itself
 CHUNK = 50_000  # rows for which a likelihood is computed at a time
 PARTICLES, MOVES, LAST_MOVES, SMALLEST_ESS = 10_000, 8, 60, 0.5
 
@@ -36,7 +36,7 @@ class Exact:
     """An exact posterior at one observation.
 
     Args:
-        draw: makes n independent draws.
+        draw: makes n independent draws, up to the width of a grid's cell.
         log_density: of rows of theta, up to a constant.
     """
 
@@ -45,7 +45,7 @@ class Exact:
 
     @cached_property
     def _counted(self) -> Float[np.ndarray, "n dim"]:
-        return self.draw(COUNTED, np.random.default_rng(0))
+        return self.draws(COUNTED, seed=0)
 
     @cached_property
     def mean(self) -> Float[np.ndarray, " dim"]:
@@ -63,8 +63,14 @@ class Exact:
         return float(np.quantile(self.log_density(self._counted), 1 - REGION, method="lower"))
 
     def draws(self, n: int, *, seed: int) -> Float[np.ndarray, "n dim"]:
-        """Return n draws."""
-        return self.draw(n, np.random.default_rng(seed))
+        """Return n draws; those that a cell of a grid puts beyond a hard edge are made again."""
+        rng = np.random.default_rng(seed)
+        kept = np.zeros((0, 0))
+        while len(kept) < n:
+            more = self.draw(n, rng)
+            more = more[np.isfinite(self.log_density(more))]
+            kept = np.concatenate([kept, more]) if kept.size else more
+        return kept[:n]
 
     def outside(self, theta: Float[np.ndarray, "n dim"]) -> Bool[np.ndarray, " n"]:
         """Return which rows lie beyond the exact 99.9 % region of highest density."""

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -18,7 +19,7 @@ WRONG_C2ST = 0.8
 WRONG_SD_RATIO = 2.0
 WRONG_OUTSIDE = 0.05
 
-MEASURES = ("c2st", "sd_ratio", "kolmogorov", "outside")
+MEASURES = ("c2st", "sd_ratio", "shift", "kolmogorov", "outside")
 
 
 def measures(exact: Exact, draws: Float[np.ndarray, "n dim"], *, jobs: int | None = None) -> dict[str, float]:
@@ -31,8 +32,9 @@ def measures(exact: Exact, draws: Float[np.ndarray, "n dim"], *, jobs: int | Non
 
     Returns:
         `c2st` on 2,000 against 2,000 draws; `sd_ratio`, the largest ratio of standard deviations, either way;
-        `kolmogorov`, the largest distance between marginal distribution functions; `outside`, the share of draws
-        beyond the exact 99.9 % region of highest density.
+        `shift`, the largest distance of a mean in exact standard deviations; `kolmogorov`, the largest distance
+        between marginal distribution functions; `outside`, the share of draws beyond the exact 99.9 % region of
+        highest density.
     """
     draws = np.asarray(draws, float)
     reference = exact.draws(COMPARED, seed=EXACT_SEED)
@@ -44,12 +46,13 @@ def measures(exact: Exact, draws: Float[np.ndarray, "n dim"], *, jobs: int | Non
         return {
             "c2st": c2st_fast((reference[:SCORED] - middle) / width, (some - middle) / width, jobs=jobs),
             "sd_ratio": _sd_ratio(draws.std(axis=0), exact.sd),
+            "shift": float(np.max(np.abs(draws.mean(axis=0) - exact.mean) / exact.sd)),
             "kolmogorov": max(kolmogorov(a, b) for a, b in zip(draws.T, reference.T, strict=True)),
             "outside": float(np.mean(exact.outside(draws))),
         }
 
 
-def is_wrong(numbers: Mapping[str, float]) -> bool:
+def is_wrong(numbers: Mapping[str, Any]) -> bool:
     """Return whether measures are those of a wrong posterior.
 
     Example:

@@ -7,6 +7,7 @@ from unle.bench.adversary.simulators import ADVERSARIES
 from unle.bench.adversary.trial import Row
 from unle.store.results import OK
 
+CLOSE = 0.6  # C2ST up to which an alarm would be a false one
 HEADS = ("simulator", "method", "runs", "failed", "wrong", "false assurance", *MEASURES, "kept")
 
 
@@ -24,17 +25,17 @@ def totals(rows: Sequence[Row]) -> list[str]:
 
     Example:
         >>> totals([{"method": "aunle", "outcome": "ok", "wrong": True, "false_assurance": True, "verdict": "good"}])
-        ['aunle: 1 run, 0 failed, 1 wrong, 1 of these with false assurance; 0 right, 0 of these with false alarm.']
+        ['aunle: 1 run, 0 failed, 1 wrong, 1 of these with false assurance; 0 close, 0 of these not called good.']
     """
     sentences = []
     for method in dict.fromkeys(row["method"] for row in rows):
         own = [row for row in rows if row["method"] == method]
         failed, wrong, assured = _counts(own)[1:]
-        right = [row for row in own if row["outcome"] == OK and not row["wrong"]]
-        alarmed = sum(row.get("verdict") != "good" for row in right)
+        close = [row for row in own if row["outcome"] == OK and not row["wrong"] and row["c2st"] <= CLOSE]
+        alarmed = sum(row.get("verdict") != "good" for row in close)
         sentences.append(
             f"{method}: {len(own)} run{'' if len(own) == 1 else 's'}, {failed} failed, {wrong} wrong, {assured} of "
-            f"these with false assurance; {len(right)} right, {alarmed} of these with false alarm."
+            f"these with false assurance; {len(close)} close, {alarmed} of these not called good."
         )
     return sentences
 

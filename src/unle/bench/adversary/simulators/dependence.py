@@ -11,7 +11,7 @@ from unle.bench.adversary.simulators.densities import log_normal_density, log_st
 
 READINGS = 8
 MEAN_LOG_SCALE = -1.0
-NODES = np.linspace(-7.0, 7.0, 281)  # of the integral over the scale, in its standard deviations
+NODES = np.linspace(-7.0, 7.0, 141)  # of the integral over the scale, in its standard deviations
 COMMON, OWN = 0.7, 0.2  # noise that all readings share, and that of each
 FEW_READINGS, CAUCHY_SCALE = 5, 0.3
 
@@ -57,6 +57,6 @@ SIMULATORS: tuple[Adversary, ...] = (
         "Five readings, independent, with tails: repetition and outliers at once.",
         cube(1),
         lambda theta, rng: theta + CAUCHY_SCALE * rng.standard_cauchy(size=(len(theta), FEW_READINGS)),
-        ByFactors(lambda t, i, x: log_student_density(x - t[:, None], CAUCHY_SCALE, 1).sum(axis=1)),
+        ByFactors(lambda t, i, x: log_student_density(x - t[:, None], CAUCHY_SCALE, 1.0).sum(axis=1)),
     ),
 )

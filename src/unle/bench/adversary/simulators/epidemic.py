@@ -5,8 +5,9 @@ and each infected one recovers with probability 1 - exp(-gamma); x are the new c
 
 At the end of a week the number of susceptible people is known from the data, so that only I is hidden.  The filter
 draws six days of a week; the infections of the seventh are then determined by the week's count, and their probability
-is the weight.  Its estimate of the likelihood has no bias.  Around the posterior, log p(x | theta) is smooth in (log beta, log
-gamma): a polynomial of degree four through many estimates averages their noise and is the likelihood from there on.
+is the weight.  Its estimate of the likelihood has no bias.  Around the posterior, log p(x | theta) is smooth in
+(log beta, log gamma): a polynomial of degree four through many estimates averages their noise and is the likelihood
+from there on.
 """
 
 from collections.abc import Callable
@@ -54,7 +55,7 @@ def estimate_log_likelihood(
     infected = np.full(n * particles, INFECTED)
     susceptible = PEOPLE - infected
     total = np.zeros(n)
-    for week in range(WEEKS):
+    for week in range(len(x)):
         seen = np.zeros(n * particles)
         for _ in range(DAYS - 1):
             new, recovered = _one_day(repeated, susceptible, infected, rng)
@@ -77,12 +78,15 @@ def estimate_log_likelihood(
     return total
 
 
-def _one_day(theta, susceptible, infected, rng):
+def _one_day(
+    theta: Float[np.ndarray, "n dim"], susceptible: np.ndarray, infected: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return new infections and recoveries."""
     new = rng.binomial(susceptible, -np.expm1(-theta[:, 0] * infected / PEOPLE))
     return new, rng.binomial(infected, -np.expm1(-theta[:, 1]))
 
 
-def _log_binomial(k, n, p):
+def _log_binomial(k: np.ndarray, n: np.ndarray, p: np.ndarray) -> np.ndarray:
     possible = (k >= 0) & (k <= n)
     k = np.where(possible, k, 0)
     log_p = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1) + xlogy(k, p) + xlog1py(n - k, -p)

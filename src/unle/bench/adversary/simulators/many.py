@@ -6,8 +6,8 @@ from jaxtyping import Float
 from unle.bench.adversary.exact import ByFactors, Conjugate, OnPlane
 from unle.bench.adversary.priors import Box, Normals, cube
 from unle.bench.adversary.record import Adversary
-from unle.bench.adversary.simulators.densities import log_normal_density
-from unle.bench.adversary.simulators.tails import NOISES, SCALE, log_student_density
+from unle.bench.adversary.simulators.densities import log_normal_density, log_student_density
+from unle.bench.adversary.simulators.tails import DEGREES, NOISES, SCALE
 
 MATRIX = np.random.default_rng(30).normal(size=(40, 30)) / np.sqrt(30)
 NOISE = 0.5
@@ -56,7 +56,7 @@ SIMULATORS: tuple[Adversary, ...] = (
         "Heavy tails with ten thousand simulations: more data do not help the wrong family.",
         cube(2),
         lambda theta, rng: theta + NOISES["student"][1](theta.shape, rng),
-        ByFactors(lambda t, i, x: log_student_density(x[i] - t, SCALE, 3)),
+        ByFactors(lambda t, i, x: log_student_density(x[i] - t, SCALE, DEGREES)),
         simulations=10_000,
     ),
 )

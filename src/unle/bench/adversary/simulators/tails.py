@@ -11,7 +11,7 @@ from unle.bench.adversary.record import Adversary
 from unle.bench.adversary.simulators.densities import log_mixture, log_normal_density, log_student_density
 
 SCALE = 0.3
-DEGREES = 3
+DEGREES = 3.0
 CUSP = 0.35  # scale of the Laplace
 CLEAN, OUTLYING = 0.9, 3.0  # share of clean readings, and the noise of the others
 DIMENSIONS = (1, 2, 4)
@@ -55,7 +55,7 @@ NOISES: dict[str, tuple[str, Noise, LogNoise]] = {
     "cauchy": (
         "Tails without mean or variance, by which data are standardised.",
         lambda shape, rng: SCALE * rng.standard_cauchy(size=shape),
-        lambda residual: log_student_density(residual, SCALE, 1),
+        lambda residual: log_student_density(residual, SCALE, 1.0),
     ),
     "contaminated": (
         "One reading in ten with ten times the noise.",
