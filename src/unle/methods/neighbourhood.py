@@ -17,7 +17,7 @@ through the data of parameters that matter.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 REACH = 3.0  # half-width of B, in distances to x_o that two thirds of the data do not exceed
 TWO_THIRDS = 0.683
@@ -90,10 +90,7 @@ def outlying(
     """
     w = w[:MOST_COMPARED]
     least = np.zeros(w.shape[1]) if step is None else step
-    low, high = np.quantile(w, [0.05, 0.95], axis=0)
-    spread = np.where(high > low, (high - low) / NORMAL_RANGE, np.std(w, axis=0))
-    spread = np.maximum(np.maximum(spread, least), ROUNDING * np.max(np.abs(w), axis=0) + np.finfo(np.float32).tiny)
-    centre = np.median(w, axis=0)
+    spread, centre = _spread(w, least), np.median(w, axis=0)
     z, z_o, cells = (w - centre) / spread, (w_o - centre) / spread, least / spread
     by_coordinate = _beyond(np.median(np.abs(z_o).max(axis=1)), np.abs(z).max(axis=1), least=0.5)
     k = min(NEIGHBOURS, len(w) - 1)
@@ -106,6 +103,28 @@ def outlying(
         to_data, np.partition(between, k - 1, axis=1)[:, k - 1], least=0.5 * float(np.sqrt(np.mean(cells**2)))
     )
     return max(by_coordinate, by_neighbours)
+
+
+def nearest(
+    w_o: Float[np.ndarray, "rows data"], w: Float[np.ndarray, "n data"], step: Float[np.ndarray, " data"], n: int
+) -> Int[np.ndarray, " near"]:
+    """Return which data are nearest to the mean of the observed rows.
+
+    Which coordinates matter depends on how far one looks: the half that is nearer is kept, distances are taken anew in
+    units of what is left, and so on until n are left.
+    """
+    left, away = np.arange(len(w)), w - w_o.mean(axis=0)
+    while len(left) > n:
+        distance = np.sum((away[left] / _spread(w[left], step)) ** 2, axis=1)
+        left = left[np.argsort(distance, kind="stable")[: max(n, len(left) // 2)]]
+    return left
+
+
+def _spread(w: Float[np.ndarray, "n data"], least: Float[np.ndarray, " data"]) -> Float[np.ndarray, " data"]:
+    """Return a standard deviation that outliers do not change much, and not less than what is given."""
+    low, high = np.quantile(w, [0.05, 0.95], axis=0)
+    spread = np.where(high > low, (high - low) / NORMAL_RANGE, np.std(w, axis=0))
+    return np.maximum(np.maximum(spread, least), ROUNDING * np.max(np.abs(w), axis=0) + np.finfo(np.float32).tiny)
 
 
 def _beyond(observed: float | np.floating, others: Float[np.ndarray, " n"], *, least: float) -> float:

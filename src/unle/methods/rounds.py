@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
 from unle.methods.inputs import FEWEST, apply_space
-from unle.methods.neighbourhood import OUTSIDE, Neighbourhood, outlying
+from unle.methods.neighbourhood import OUTSIDE, Neighbourhood, nearest, outlying
 from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_temperature
 from unle.models import (
     AlwaysValid,
@@ -294,18 +294,21 @@ class Rounds:
 
     def _outlying(self, simulations: Simulations) -> float:
         """Return how far x_o lies outside of a round's simulations; those that were no proposals do not count."""
-        everything = self.simulations
-        first_x = self._first_spaces(everything.valid_theta, everything.valid_x)[1]
-        others = np.setdiff1d(np.arange(self.x_o.shape[1]), first_x.modelled)
-
-        def coordinates(x: np.ndarray) -> np.ndarray:
-            return np.column_stack([np.asarray(apply_space(first_x, x), float), np.asarray(x, float)[:, others]])
-
         kept = simulations.valid & ~_rows_in(simulations.theta, self._around)
-        x = simulations.x[kept] if kept.sum() >= FEWEST_COMPARED else everything.valid_x[-FEWEST_COMPARED:]
+        x = simulations.x[kept] if kept.sum() >= FEWEST_COMPARED else self.simulations.valid_x[-FEWEST_COMPARED:]
+        return outlying(self._coordinates(self.x_o), self._coordinates(x), self._steps())
+
+    def _coordinates(self, x: Float[np.ndarray, "n dim_x"]) -> Float[np.ndarray, "n dim_x"]:
+        """Return coordinates of the first round, followed by those that are not modelled, as they are."""
+        first_x = self._first_spaces(self.simulations.valid_theta, self.simulations.valid_x)[1]
+        others = np.setdiff1d(np.arange(self.x_o.shape[1]), first_x.modelled)
+        return np.column_stack([np.asarray(apply_space(first_x, x), float), np.asarray(x, float)[:, others]])
+
+    def _steps(self) -> Float[np.ndarray, " dim_x"]:
+        """Return the step from x_o to the next whole number in these coordinates; 0 where data are not whole."""
         typical = np.median(self.x_o, axis=0)[None]
-        step = np.abs(coordinates(typical + self._whole(everything.valid_x)) - coordinates(typical))[0]
-        return outlying(coordinates(self.x_o), coordinates(x), step)
+        following = typical + self._whole(self.simulations.valid_x)
+        return np.abs(self._coordinates(following) - self._coordinates(typical))[0]
 
     def _step_back(self, compared: float) -> int | None:
         """Return the round whose region to go back to, if the simulations of this one have lost x_o."""
@@ -316,19 +319,23 @@ class Rounds:
         return back
 
     def _region_of(self, back: int | None) -> Box:
-        """Return the region to fit: of the latest proposals, or of an earlier round and the data nearest to x_o."""
+        """Return the region to fit.
+
+        It is that of the latest proposals.  After a loss it is that of the earlier round; if a fit there has just led
+        astray, the region of the data nearest to x_o, which no likelihood has a say in.
+        """
         if back is None:
             return self._boxes[-1]
-        return self._boxes[back].joined(Box.around(self._nearest()))
+        around = Box.around(self._nearest(max(2 * FEWEST, len(self.simulations) // 10)))
+        tried = setbacks(self.history)[-1] is not None
+        return around if tried else self._boxes[back].joined(around)
 
-    def _nearest(self) -> Float[np.ndarray, "near dim"]:
-        """Return the standardised parameters whose data came nearest to x_o, of all rounds."""
+    def _nearest(self, n: int) -> Float[np.ndarray, "near dim"]:
+        """Return the n standardised parameters whose data came nearest to x_o, of all rounds."""
         sims = self.simulations
-        first_theta, first_x = self._first_spaces(sims.valid_theta, sims.valid_x)
-        w, w_o = (np.asarray(apply_space(first_x, x), float) for x in (sims.valid_x, self.x_o))
-        order = np.argsort(np.sum((w - w_o.mean(axis=0)) ** 2, axis=1), kind="stable")
-        nearest = order[: max(FEWEST_EFFECTIVE, 2 * self.prior.dim)]
-        return np.asarray(apply_space(first_theta, sims.valid_theta[nearest]), float)
+        first_theta, _ = self._first_spaces(sims.valid_theta, sims.valid_x)
+        rows = nearest(self._coordinates(self.x_o), self._coordinates(sims.valid_x), self._steps(), n)
+        return np.asarray(apply_space(first_theta, sims.valid_theta[rows]), float)
 
     def _drawn_around_the_nearest(self) -> Float[np.ndarray, "n dim"]:
         """Return parameters for a share of the next round after a loss, none otherwise."""
@@ -338,7 +345,8 @@ class Rounds:
         times = sum(back is not None for back in backs)
         n = int(min(SHARE_AROUND * 2**times, MOST_AROUND) * self.sizes[self.number])
         first_theta, _ = self._first_spaces(self.simulations.valid_theta, self.simulations.valid_x)
-        drawn, centres = draw_around(np.random.default_rng((self.seed, self.number, AROUND)), self._nearest(), n)
+        near = self._nearest(max(FEWEST_EFFECTIVE, 2 * self.prior.dim))
+        drawn, centres = draw_around(np.random.default_rng((self.seed, self.number, AROUND)), near, n)
         theta, own = (np.asarray(jax.vmap(first_theta.inverse)(on_device(t)), float) for t in (drawn, centres))
         allowed = np.asarray(jax.vmap(self.prior.contains)(on_device(theta)))
         return np.where(allowed[:, None], theta, own)
