@@ -26,9 +26,8 @@ PEOPLE, INFECTED = 1000, 5
 WEEKS, DAYS = 10, 7
 PRIOR = LogNormals((float(np.log(0.5)), float(np.log(0.2))), (0.5, 0.5))
 LOOKS, PILOTS, PILOT_PARTICLES = 6, 300, 100  # to find the posterior
-POINTS, PARTICLES = 600, 600  # to learn the likelihood there
-WIDER = 1.6  # than the posterior: where the points lie, in its standard deviations
-FARTHEST = 5.0  # standard deviations from the middle: beyond, the polynomial is not used
+POINTS, PARTICLES = 500, 1500  # to learn the likelihood there
+FARTHEST = 4.5  # standard deviations from the middle: beyond, there are no points, and the posterior is taken to be zero
 DEGREE = 4
 SMALLEST_ESS = 30.0
 
@@ -129,12 +128,12 @@ def learned(x: tuple[float, ...]) -> Callable[[Float[np.ndarray, "n dim"]], Floa
     rng = np.random.default_rng(0)
     counts = np.asarray(x)
     mean, factor = _found(counts, rng)
-    standard = rng.normal(size=(POINTS, 2)) * WIDER
-    standard = standard[np.linalg.norm(standard, axis=1) < FARTHEST]
+    angles, radii = rng.uniform(0, 2 * np.pi, POINTS), FARTHEST * rng.uniform(size=POINTS) ** 0.7
+    standard = np.stack([radii * np.cos(angles), radii * np.sin(angles)], axis=1)
     values = estimate_log_likelihood(np.exp(mean + standard @ factor.T), counts, rng, particles=PARTICLES)
     usable = np.isfinite(values)
     # Where the posterior has its weight the polynomial must fit best.
-    weights = np.exp(-0.1 * np.sum(standard**2, axis=1))[usable]
+    weights = np.exp(-0.15 * radii**2)[usable]
     design = _powers(standard[usable])
     coefficients = np.linalg.lstsq(design * weights[:, None], values[usable] * weights, rcond=None)[0]
 
