@@ -46,6 +46,12 @@ def silence() -> Iterator[None]:
         _SWITCH["on"] = before
 
 
+def tell(sentence: str) -> None:
+    """Print one line beside the bars, where these are shown."""
+    if _SWITCH["on"] and os.environ.get("UNLE_PROGRESS") != "0":
+        print(sentence, file=sys.stderr, flush=True)
+
+
 class AbstractBar(abc.ABC):
     """What `progress` hands out."""
 

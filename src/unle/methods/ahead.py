@@ -9,7 +9,7 @@ import numpy as np
 
 from unle.methods.pairs import Pairs
 from unle.methods.rounds import Fitting
-from unle.models import AbstractBase, AbstractLikelihood, Ensemble, TiltedModel, length_seen
+from unle.models import AbstractBase, AbstractLikelihood, Ensemble, TiltedModel, length_seen, reach_of
 from unle.posterior import AbstractStrategy, sampler_compiled
 from unle.space import Prior
 from unle.space.transfer import on_device
@@ -39,7 +39,8 @@ def sampler_ahead(
     sizes = data.t.shape[1], data.w.shape[1]
 
     def likelihood() -> AbstractLikelihood:
-        energies = training.untrained(sizes[0], length_seen(bases, *sizes), members=members)
+        reach = reach_of(bases, sizes[1], members=members)
+        energies = training.untrained(sizes[0], length_seen(bases, *sizes), members=members, reach=reach)
         models = TiltedModel(bases, energies)
         return of(Ensemble(data.theta_space, data.x_space, models, on_device(np.zeros(members))))
 

@@ -3,7 +3,10 @@ r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations
 1. Standardise theta and x, with marginal transforms chosen from the data.
 2. Fit an ensemble of bases q0(x | theta); if x turns out to be repeated measurements, one base for all of them.
 3. Train the members' energies by maximum likelihood of the tilted joint model p(theta) q0(x | theta) exp(-E) / Z.
-4. Keep the energies if they raise the held-out likelihood above the bases'; estimate the members' constants.
+4. Keep the energies if they raise the likelihood of rows that nothing else looked at, and if their normaliser can be
+   relied on (`unle.train.certificate`).  Where residuals of the base are clearly not Gaussian, and energies do not make
+   up for that, give them a density of their own (`unle.train.noise`), and try energies on top of it.
+5. Multiply by P(valid | theta) if simulations failed.
 
 Reference: Glaser et al., "Maximum likelihood learning of unnormalized models for simulation-based inference", 2023.
 """
@@ -15,14 +18,14 @@ from typing import Any
 
 import equinox as eqx
 import jax.random as jr
-import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from unle.compiling import cores, meanwhile
 from unle.errors import InputError
 from unle.methods.ahead import alike, sampler_ahead
 from unle.methods.candidates import best_energies
 from unle.methods.pairs import standardised_pairs
-from unle.methods.selection import gated
+from unle.methods.selection import certificate_of, record_fit, select_model, stopping_rows, tell_user
 from unle.models import AbstractBase, Ensemble, Repeated, in_two_views
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
 from unle.space import Prior
@@ -33,6 +36,7 @@ from unle.train import (
     JointSpace,
     PairedChains,
     PairedSmc,
+    TiltedFit,
     TiltedTraining,
     compile_tilted,
     fit_tied_or_whole,
@@ -90,7 +94,8 @@ class AUNLE(eqx.Module):
         Args:
             simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation, with theta drawn
                 from the prior; or an open `SimulationStore`, which may hold more of them than fit in memory.
-            seed: fixes the fit.
+            seed: fixes the fit: the same simulations in any order, on the same kind of machine with the same versions,
+                give the same posterior to the bit; other machines round differently.
             on_metrics: called with keyword arguments, once per chunk of training as it ends and once with the
                 summary of the fit; `RunDirectory.append_metrics` writes them down.
             memory: bytes, or such as "2GB", that the simulations of a store may take; if they need more, training sees
@@ -100,9 +105,9 @@ class AUNLE(eqx.Module):
         Returns:
             The posterior, for any observation.
         """
-        key_split, key_base, key_energy, key_z = split(jr.key(seed), 4)
+        key_split, key_base, key_energy, key_valid = split(jr.key(seed), 4)
         work = self.base.work_per_row(self.prior.dim)
-        how = {"memory": memory, "work": work, "warn": True, "repetition": self.repetition}
+        how = {"memory": memory, "work": work, "repetition": self.repetition}
         pairs = standardised_pairs(key_split, simulations, self.prior, members=self.members, **how)
         stream, splits = pairs.stream, pairs.splits
         if stream is not None and isinstance(self.training.particles, PairedChains | PairedSmc):
@@ -132,8 +137,7 @@ class AUNLE(eqx.Module):
                 with nullcontext() if likely is None else meanwhile(partial(compile_training, likely)):
                     bases = self.base.fit(key_base, *rows, stream=stream)
             repeats = bases.repeats if isinstance(bases, Repeated) else 1
-            bases = in_two_views(bases)
-            samplers = [] if alike(guess, bases) else [sampler_of(bases)]
+            samplers = [] if alike(guess, in_two_views(bases)) else [sampler_of(in_two_views(bases))]
 
             def on_chunk(record):
                 if samplers:  # compiled once training is under way: its own program is waited for, and comes first
@@ -141,23 +145,31 @@ class AUNLE(eqx.Module):
                 if on_metrics is not None:
                     on_metrics(stage="training", **record)
 
-            joint = JointSpace.of(self.prior, pairs.theta_space)
-            fit, kind = best_energies(
+            joint, held = JointSpace.of(self.prior, pairs.theta_space), splits.held_out.shape[1]
+            how = {"on_chunk": on_chunk, "held": stopping_rows(held), **settings}
+
+            def train(key: PRNGKeyArray, bases: AbstractBase) -> tuple[TiltedFit, str]:
+                return best_energies(key, lambda key, **kind: fit_tilted(key, joint, bases, *rows, **how, **kind))
+
+            selected = select_model(
                 key_energy,
-                lambda key, **how: fit_tilted(key, joint, bases, *rows, on_chunk=on_chunk, **how, **settings),
+                joint,
+                bases,
+                *rows,
+                particles=self.training.particles,
+                train=train,
+                view=in_two_views,
+                held=held,
+                replace=True,
             )
-        choice = gated(key_z, joint, bases, fit, *rows, self.training.particles, replace=True)
+        choice = selected.choice
+        certificate = certificate_of(choice, *rows, held=held)
         if on_metrics is not None and stream is not None:
             on_metrics(stage="stream", window=len(pairs.t), taken=stream.taken)
         if on_metrics is not None:
-            on_metrics(
-                stage="fitted",
-                energy="none" if choice.gain == 0 else kind,
-                outcome=fit.outcome.name,
-                gain=choice.gain,
-                replaced=choice.replaced,
-                repeats=repeats,
-                log_z=np.asarray(choice.log_z).tolist(),
-            )
+            record_fit(on_metrics, selected, certificate, repeats=repeats)
+        tell_user(selected, certificate)
         ensemble = Ensemble(pairs.theta_space, pairs.x_space, choice.models, choice.log_z)
-        return Posterior(self.prior, ensemble, self.strategy)
+        # Particles at the parameters of valid simulations make a model of x given theta and that x is valid.
+        likelihood = pairs.given_valid(key_valid, ensemble) if self.training.particles.at_data else ensemble
+        return Posterior(self.prior, likelihood, self.strategy)

@@ -1,6 +1,5 @@
 """What a method accepts as simulations."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from unle.errors import InputError, UnleWarning
+from unle.errors import InputError
 from unle.simulate import Simulations
 from unle.space import Prior, ThetaSpace, XSpace
 from unle.space.transfer import on_device, on_host
@@ -28,13 +27,12 @@ def as_simulations(simulations: Any) -> Simulations:
     return Simulations.from_arrays(theta, x)
 
 
-def valid_pairs(simulations: Any, prior: Prior, *, warn: bool = True) -> tuple[np.ndarray, np.ndarray]:
+def valid_pairs(simulations: Any, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
     """Return valid rows of theta and x, or say what is wrong with them.
 
     Args:
         simulations: a record, or a pair (theta, x).
         prior: which theta must have been drawn from.
-        warn: about invalid rows; for methods that leave them out without a word to the model.
 
     Raises:
         InputError: nothing can be learned from them.
@@ -45,9 +43,6 @@ def valid_pairs(simulations: Any, prior: Prior, *, warn: bool = True) -> tuple[n
         raise InputError(f"expected theta with {prior.dim} columns, as the prior; got {simulations.theta.shape[1]}.")
     enough(len(theta), simulations.summary)
     in_support(prior, theta, np.ones(len(theta), dtype=bool), np.arange(len(theta)))
-    lost = len(simulations) - len(theta)
-    if lost and warn:
-        warn_of_invalid(lost, len(simulations))
     return theta, x
 
 
@@ -83,16 +78,6 @@ def in_support(prior: Prior, theta: np.ndarray, valid: np.ndarray, numbers: np.n
             f"expected theta drawn from the prior; got {int(outside.sum())} rows outside its support, the first "
             f"{theta[row]} in row {numbers[row]}; try the prior that these simulations came from."
         )
-
-
-def warn_of_invalid(lost: int, count: int) -> None:
-    """Say that invalid rows are left out, and what that means."""
-    warnings.warn(
-        f"{lost} of {count} simulations are invalid and left out. The posterior is then the one "
-        "given that a simulation is valid: biased where failures depend on theta.",
-        UnleWarning,
-        stacklevel=4,
-    )
 
 
 @eqx.filter_jit

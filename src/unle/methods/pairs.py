@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
-from unle.methods.inputs import apply_space, as_simulations, enough, in_support, valid_pairs, warn_of_invalid
+from unle.methods.inputs import apply_space, as_simulations, enough, in_support, valid_pairs
 from unle.methods.memory import as_bytes, row_bytes
 from unle.models import DoublyIntractableLikelihood, TractableLikelihood, with_validity
 from unle.progress import progress
@@ -73,7 +73,6 @@ def standardised_pairs(
     members: int,
     memory: int | float | str | None = None,
     work: int = 0,
-    warn: bool = False,
     repetition: bool = False,
 ) -> Pairs:
     """Return the pairs of a set of simulations, or say what is wrong with them.
@@ -85,7 +84,6 @@ def standardised_pairs(
         members: of the ensemble.
         memory: what the simulations of a store may take; see `as_bytes`.
         work: see `row_bytes`.
-        warn: about invalid rows; for methods that leave them out without a word to the model.
         repetition: whether to look for repeated measurements in x, if all simulations are in memory.
     """
     if isinstance(simulations, SimulationStore):
@@ -97,12 +95,16 @@ def standardised_pairs(
                     f"expected memory for at least {FEWEST_ROWS} of these simulations, {each:,} bytes each while a "
                     f"model is fitted; got {as_bytes(memory):,} bytes; try memory={FEWEST_ROWS * each}."
                 )
-            return _window(key, simulations, prior, members=members, room=room, warn=warn)
+            return _window(key, simulations, prior, members=members, room=room)
         simulations = Simulations.from_store(simulations)
     elif memory is not None:
         raise InputError("expected simulations in a store with `memory`; these are in memory already; try without.")
     simulations = as_simulations(simulations)
-    theta, x = valid_pairs(simulations, prior, warn=warn)
+    valid_pairs(simulations, prior)  # errors name rows as the user ordered them
+    rows = order_of_rows(simulations.theta, simulations.x)
+    all_theta, all_x = np.asarray(simulations.theta, float)[rows], np.asarray(simulations.x, float)[rows]
+    valid = np.asarray(simulations.valid)[rows]
+    theta, x = all_theta[valid], all_x[valid]
     cuts = repeated_blocks(theta, x) if repetition else ()
     # Standardised by the finest cut: what looks alike there may be standardised alike for coarser ones too.
     theta_space, x_space = fit_theta_space(theta), fit_x_space(x, cuts[0] if cuts else None)
@@ -111,18 +113,40 @@ def standardised_pairs(
     t = apply_space(theta_space, theta)
     w = apply_space(x_space, x)
     splits = make_splits(key, len(theta), members=members)
-    everything = np.asarray(simulations.theta, float), np.asarray(simulations.x, float), np.asarray(simulations.valid)
-    return Pairs(theta_space, x_space, t, w, splits, None, *everything, cuts)
+    return Pairs(theta_space, x_space, t, w, splits, None, all_theta, all_x, valid, cuts)
 
 
-def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members: int, room: int, warn: bool) -> Pairs:
+def order_of_rows(theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, "n dim_x"]) -> Int[np.ndarray, " n"]:
+    """Return an order of the rows that looks random, and depends on what they hold, not on the order they came in.
+
+    The same simulations give the same fit, sorted, reversed or shuffled.  Rows are ordered by a hash of theta, so that
+    the units of x do not matter; x decides among rows with the same theta.
+
+    Example:
+        >>> import numpy as np
+        >>> from unle.methods.pairs import order_of_rows
+        >>> theta = np.arange(5.0)[:, None]
+        >>> theta[order_of_rows(theta, theta)].tolist() == theta[::-1][order_of_rows(theta[::-1], theta)].tolist()
+        True
+    """
+    return np.lexsort((_hashed(x), _hashed(theta)))
+
+
+def _hashed(rows: np.ndarray) -> np.ndarray:
+    """Return one 64-bit number for every row: a product of its bits with random odd numbers, mixed."""
+    bits = (np.ascontiguousarray(rows, np.float64) + 0.0).view(np.uint64)  # adding zero turns -0 into 0
+    factors = np.random.default_rng(0).integers(0, 2**63, rows.shape[1], dtype=np.uint64) * 2 + 1
+    mixed = bits ^ (bits >> np.uint64(32))
+    total = (mixed * factors).sum(axis=1, dtype=np.uint64)
+    return (total ^ (total >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+
+
+def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members: int, room: int) -> Pairs:
     seed = np.asarray(jr.key_data(key)).tolist()
     rows, lots = _sample(store, prior, room, seed)
     theta, x, lots_valid = rows.theta[rows.valid], rows.x[rows.valid], lots[rows.valid]
     tally = store.tally()
     enough(len(theta), lambda: f"{tally.count} simulations: {tally.valid} valid.")
-    if warn and tally.valid < tally.count:
-        warn_of_invalid(tally.count - tally.valid, tally.count)
     warnings.warn(
         f"{tally.count:,} simulations do not fit into the memory allowed: training sees them through a window of "
         f"{len(theta):,} rows, which are renewed as it goes on.",

@@ -1,20 +1,66 @@
 """Which of the fitted models is kept: the simplest that is as good, by held-out likelihood."""
 
-from typing import NamedTuple
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models import AbstractBase, NoEnergy, TiltedModel
-from unle.space.transfer import keys, on_device
-from unle.train import AbstractParticles, JointSpace, Splits, TiltedFit, Validation, base_scores, validate
+from unle.errors import UnleWarning
+from unle.models import AbstractBase, FixedMeasure, NoEnergy, TiltedModel
+from unle.progress import tell
+from unle.space.transfer import keys, on_device, split
+from unle.train import (
+    AbstractParticles,
+    Certificate,
+    JointSpace,
+    PairedChains,
+    PairedSmc,
+    Splits,
+    TiltedFit,
+    Validation,
+    base_scores,
+    certify,
+    fit_noise,
+    tilt_scores,
+    validate,
+)
 
-LOWEST_ESS = 0.01  # of the particles that estimate Z_pi: eighty of 8,192 draws of the base
+FEWEST_EFFECTIVE = 50  # draws that an estimate of a normaliser must rest on
+STOPPING = 0.6  # share of the held-out rows by which training stops; the others are for the last decision alone
 TRAINED = 0.5  # share of the best member's held-out gain, below which a member has not learned what there is to learn
 FAR = 3.0  # standard errors; the best is the best of several, by chance too
 CLEARLY = 2.0  # standard errors of the gain; with one, energies that are of no use would stay one time in six
+
+
+class Selected(NamedTuple):
+    """What a fit came to.
+
+    Attributes:
+        choice: the models that were kept.
+        fit: the training of their energies.
+        kind: of the energies that were kept; "none" if none were.
+        why: energies were kept or dropped, in a few words.
+        noise: whether the bases' residuals have a density of their own.
+    """
+
+    choice: "Choice"
+    fit: TiltedFit
+    kind: str
+    why: str
+    noise: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """One line for the user: what was kept, and why."""
+        base = "base with noise that is not Gaussian" if self.noise else "Gaussian base"
+        if isinstance(self.choice.models.base, FixedMeasure):
+            base = "fixed base measure"
+        what = f"{base}, no energy" if self.kind == "none" else f"{base} and energies ({self.kind})"
+        return f"Kept: {what}; {self.why}."
 
 
 class Choice(NamedTuple):
@@ -31,6 +77,17 @@ class Choice(NamedTuple):
     log_z: Float[Array, " member"]
     gain: float
     replaced: int = 0
+
+
+def stopping_rows(held: int) -> int:
+    """Return how many of the held-out rows, the first ones, training and the kind of energy are decided by.
+
+    Example:
+        >>> from unle.methods.selection import stopping_rows
+        >>> [stopping_rows(held) for held in (1, 10, 100)]
+        [1, 6, 60]
+    """
+    return max(1, round(STOPPING * held))
 
 
 def clearly_better(scores: Validation) -> bool:
@@ -51,6 +108,61 @@ def simplest_as_good(simple: TiltedFit, full: TiltedFit) -> TiltedFit:
     return full if np.mean(difference) > error else simple
 
 
+def select_model(
+    key: PRNGKeyArray,
+    joint: JointSpace,
+    bases: AbstractBase,
+    t: Float[Array, "n dim"],
+    w: Float[Array, "n data"],
+    splits: Splits,
+    *,
+    particles: AbstractParticles,
+    train: Callable[[PRNGKeyArray, AbstractBase], tuple[TiltedFit, str]],
+    view: Callable[[AbstractBase], AbstractBase],
+    held: int,
+    replace: bool = False,
+) -> Selected:
+    """Train energies, and decide on rows that nothing else has looked at whether they are kept, and on which bases.
+
+    1. Energies on the Gaussian bases, if they raise the held-out likelihood and their normaliser can be relied on.
+    2. Where mixtures of normals describe the bases' residuals better than that (heavy tails, several modes in many
+       coordinates): these, and energies on top of them if they raise the likelihood once more.
+
+    Args:
+        key: randomness of trainings and particles.
+        joint: the space of the particles.
+        bases: the members' bases.
+        t: standardised parameters.
+        w: standardised data.
+        splits: training and held-out rows of every member.
+        particles: how constants are estimated.
+        train: trains energies on given bases; returns them and the name of their kind.
+        view: shows bases to energies.
+        held: how many of the held-out rows are not repetitions.
+        replace: whether members whose training failed give way to the best: a mixture would count them like any other.
+    """
+    key_train, key_gate, key_noisy, key_noisy_gate = split(key, 4)
+    rows = t, w, splits
+
+    def decide(key_train: PRNGKeyArray, key_gate: PRNGKeyArray, bases: AbstractBase) -> Selected:
+        seen = view(bases)
+        fit, kind = train(key_train, seen)
+        choice, why = gated(key_gate, joint, seen, fit, *rows, particles, held=held, replace=replace)
+        return Selected(choice, fit, "none" if choice.gain == 0 else kind, why)
+
+    best = decide(key_train, key_gate, bases)
+    noisy = fit_noise(bases, t, w, Splits(splits.train, splits.held_out[:, :held]))
+    if noisy is None:
+        return best
+    decisive = Splits(splits.train, splits.held_out[:, stopping_rows(held) : held])
+    of_energies = np.asarray(tilt_scores(best.choice.models, t, w, decisive)) - np.asarray(best.choice.log_z)[:, None]
+    of_noise = noisy.gain[:, stopping_rows(held) :]
+    more = np.ravel(of_noise - of_energies)
+    if not more.mean() > np.std(more) / np.sqrt(len(more)):
+        return best
+    return decide(key_noisy, key_noisy_gate, noisy.bases)._replace(noise=True)
+
+
 def gated(
     key: PRNGKeyArray,
     joint: JointSpace,
@@ -61,12 +173,13 @@ def gated(
     splits: Splits,
     particles: AbstractParticles,
     *,
-    held: int | None = None,
+    held: int,
     replace: bool = False,
-) -> Choice:
-    """Keep the energies only if, with constants estimated afresh, they raise the held-out likelihood.
+) -> tuple[Choice, str]:
+    """Keep the energies only if they raise the held-out likelihood, and their normaliser can be relied on.
 
-    The gain must exceed two standard errors: where the base is right, energies differ from zero by chance alone.
+    The gain must exceed two standard errors, of the rows and of the estimated constants together: where the base is
+    right, energies differ from zero by chance alone.  Rows and draws are others than those that training stopped by.
 
     Args:
         key: randomness of the particles.
@@ -77,24 +190,80 @@ def gated(
         w: standardised data.
         splits: training and held-out rows of every member.
         particles: how constants are estimated.
-        held: how many of the held-out rows are not repetitions; all by default.
-        replace: whether members whose training failed give way to the best: a mixture would count them like any other.
+        held: how many of the held-out rows are not repetitions.
+        replace: see `select_model`.
+
+    Returns:
+        What is kept, and why, in a few words.
     """
     members = splits.train.shape[0]
     alone = Choice(TiltedModel(bases, NoEnergy()), on_device(np.zeros(members)), 0.0)
     if fit.validation is None:
-        return alone
+        return alone, "energies did not raise the held-out likelihood in training"
     models = TiltedModel(bases, fit.energies)
-    # Other draws than those that chose the chunk: the choice must not flatter itself.
-    scores = validate(keys(key, members), joint, models, t, w, splits, particles, fit.particles).of_first(held)
-    trusted = float(np.min(np.asarray(scores.ess))) > LOWEST_ESS
-    if not (trusted and clearly_better(scores)):
-        return alone
-    choice = Choice(models, scores.log_z, float(np.mean(scores.rows)))
-    if not replace or not _behind(np.asarray(scores.rows)).any():
-        return choice
-    of_bases = np.asarray(base_scores(bases, t, w, splits))[:, :held]
-    return _with_trained(choice, np.asarray(scores.rows), of_bases)
+    scores = validate(keys(key, members), joint, models, t, w, splits, particles, fit.particles)
+    decisive = slice(stopping_rows(held), held)
+    rows, ess = np.asarray(scores.rows)[:, decisive], np.asarray(scores.ess)
+    gain, error = float(rows.mean()), _standard_error(rows, ess, particles.normaliser_draws)
+    if not ess.min() * particles.normaliser_draws > FEWEST_EFFECTIVE:
+        return alone, f"the normaliser of energies rests on {ess.min() * particles.normaliser_draws:.0f} draws"
+    if not gain > CLEARLY * error:  # also for NaN
+        return alone, f"energies gain {gain:+.3f} nats per held-out row, with a standard error of {error:.3f}"
+    choice = Choice(models, scores.log_z, gain)
+    if not isinstance(particles, PairedChains | PairedSmc):  # these have a Z(theta), not one constant
+        certificate = certify(models, scores.log_z, t, w, np.asarray(splits.held_out)[:, decisive])
+        if not certificate.reliable:
+            return alone, f"the normaliser of energies cannot be relied on: {certificate.doubt}"
+    why = f"energies gain {gain:+.2f} nats per held-out row"
+    if not replace or not _behind(rows).any():
+        return choice, why
+    of_bases = np.asarray(base_scores(bases, t, w, splits))[:, decisive]
+    return _with_trained(choice, rows, of_bases), why
+
+
+def certificate_of(choice: Choice, t, w, splits: Splits, *, held: int) -> Certificate:
+    """Examine what was kept on the rows of the last decision."""
+    decisive = np.asarray(splits.held_out)[:, stopping_rows(held) : held]
+    return certify(choice.models, choice.log_z, t, w, decisive)
+
+
+def record_fit(on_metrics: Callable[..., None], selected: Selected, certificate: Certificate, **more: Any) -> None:
+    """Write down what a fit came to, and what stands behind it."""
+    choice = selected.choice
+    on_metrics(
+        stage="fitted",
+        energy=selected.kind,
+        noise=selected.noise,
+        sentence=selected.sentence,
+        outcome=selected.fit.outcome.name,
+        gain=choice.gain,
+        replaced=choice.replaced,
+        log_z=np.asarray(choice.log_z).tolist(),
+        **more,
+    )
+    found = certificate._asdict()
+    on_metrics(stage="information", nats=found.pop("information"), error=found.pop("information_error"))
+    if selected.kind != "none":  # bases are normalised by themselves
+        on_metrics(stage="certificate", **found)
+
+
+def tell_user(selected: Selected, certificate: Certificate) -> None:
+    """Say in one line what was kept, and warn of a fit that learned nothing."""
+    tell(selected.sentence)
+    if not certificate.knows_theta:
+        warnings.warn(
+            "the fit is no better than one that ignores theta: either the data carry no information about the "
+            "parameters, or it was not learned; the posterior is about the prior.",
+            UnleWarning,
+            stacklevel=3,
+        )
+
+
+def _standard_error(rows: np.ndarray, ess: np.ndarray, draws: int) -> float:
+    """Return that of the mean gain: rows differ, and all rows of a member share the error of its constant."""
+    of_rows = rows.var() / rows.size
+    of_constants = np.maximum(1 / np.maximum(ess, 1e-12) - 1, 0).sum() / draws / len(ess) ** 2
+    return float(np.sqrt(of_rows + of_constants))
 
 
 def _with_trained(choice: Choice, tilts: np.ndarray, of_bases: np.ndarray) -> Choice:

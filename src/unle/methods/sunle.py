@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -31,9 +32,17 @@ from unle.methods.ahead import sampler_ahead
 from unle.methods.candidates import best_energies
 from unle.methods.normalising import AbstractNormalising, Fitted, Resolved, Tilted
 from unle.methods.rounds import Rounds
-from unle.methods.selection import Choice, gated
+from unle.methods.selection import (
+    Choice,
+    certificate_of,
+    gated,
+    record_fit,
+    select_model,
+    stopping_rows,
+    tell_user,
+)
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
-from unle.models import Ensemble, TractableLikelihood
+from unle.models import AbstractBase, Ensemble, TractableLikelihood, in_one_view
 from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import (
@@ -134,7 +143,8 @@ class SUNLE(AbstractSequential):
         key_fit, key_gate = jr.split(key)
         task = _Task.of(self.prior, state)
         share = 1.0 if state.carried is None else WARM_SHARE
-        fit = task.fit(key_fit, settings=settings, sees_theta=True, start=task.warm(state.carried), share=share)
+        how = {"bases": task.bases, "settings": settings}
+        fit = task.fit(key_fit, **how, sees_theta=True, start=task.warm(state.carried), share=share)
         state.carried = Carried.of(task.frame, fit.energies, fit.particles)
         return fit, task.gate(key_gate, fit, settings)
 
@@ -143,7 +153,7 @@ class SUNLE(AbstractSequential):
         return self.training or self.normalising.energies
 
     def _likelihood(self, state: Rounds, on_metrics):
-        key_fit, key_gate, key_z = jr.split(jr.fold_in(jr.key(state.seed), 10_000), 3)
+        key_fit, key_z = jr.split(jr.fold_in(jr.key(state.seed), 10_000))
         task, settings = _Task.of(self.prior, state), self._settings
         # Conditional training can get stuck early on, and tilted energies that proposed are past that; tilted ones
         # themselves are better trained in one go.
@@ -154,16 +164,32 @@ class SUNLE(AbstractSequential):
             if on_metrics is not None:
                 on_metrics(stage="training", **record)
 
+        def train(key: PRNGKeyArray, bases: AbstractBase) -> tuple[TiltedFit, str]:
+            how = {"bases": bases, "settings": settings, "on_chunk": on_chunk}
+            same = jax.tree.structure(bases) == jax.tree.structure(task.bases)  # energies of other bases are no start
+            return best_energies(key, partial(task.fit, **how), start=start if same else None)
+
         with self._sampler_ahead(state, settings):
-            fit, kind = best_energies(key_fit, partial(task.fit, settings=settings, on_chunk=on_chunk), start=start)
-        choice = task.gate(key_gate, fit, settings)
-        kept = "none" if choice.gain == 0 else kind
+            selected = select_model(
+                key_fit,
+                task.joint,
+                task.frame.bases,
+                *task.rows,
+                particles=settings.particles,
+                train=train,
+                view=in_one_view,
+                held=task.held,
+            )
+        fit, choice = selected.fit, selected.choice
+        certificate = certificate_of(choice, *task.rows, held=task.held)
+        tell_user(selected, certificate)
         if on_metrics is not None:
-            on_metrics(stage="fitted", energy=kept, outcome=fit.outcome.name, gain=choice.gain)
+            record_fit(on_metrics, selected, certificate)
             if state.validity is not None:
                 on_metrics(stage="validity", **{k: v for k, v in state.validity._asdict().items() if k != "validity"})
-        if kept == "none" or fit.validation is None:
-            return state.fitting.likelihood, self.strategy  # normalised bases: an ordinary posterior
+        if selected.kind == "none":  # normalised bases: an ordinary posterior
+            data = state.fitting
+            return Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z), self.strategy
         resolved = self.normalising(key_z, _fitted(state, fit, choice))
         if on_metrics is not None:
             errors = {"error": resolved.error, "error_sd": resolved.error_sd, "noise_sd": resolved.noise_sd}
@@ -178,7 +204,7 @@ class SUNLE(AbstractSequential):
         if not isinstance(self.normalising, Tilted):
             return nullcontext()
         data = state.fitting
-        return sampler_ahead(self.prior, settings, data, data.bases, self.strategy, of=state.focused)
+        return sampler_ahead(self.prior, settings, data, in_one_view(data.bases), self.strategy, of=state.focused)
 
 
 class _Task(NamedTuple):
@@ -199,19 +225,28 @@ class _Task(NamedTuple):
         rows = pad(data.t, data.w, data.splits, sum(state.sizes))
         return cls(JointSpace.of(prior, data.theta_space), frame, *rows, data.splits.held_out.shape[1])
 
+    @property
+    def bases(self) -> AbstractBase:
+        """The members' bases, as energies see them."""
+        return in_one_view(self.frame.bases)
+
     def warm(self, carried: Carried | None) -> WarmStart | None:
         """Return energies and particles of the round before in the coordinates of this one."""
         return None if carried is None else warm_start(carried, self.frame, pairs=len(self.t))
 
-    def fit(self, key: PRNGKeyArray, *, settings: TiltedTraining, **how: Any) -> TiltedFit:
+    @property
+    def rows(self) -> tuple[Array, Array, Splits]:
+        """The data, as functions of `unle.train` take them."""
+        return self.t, self.w, self.splits
+
+    def fit(self, key: PRNGKeyArray, *, bases: AbstractBase, settings: TiltedTraining, **how: Any) -> TiltedFit:
         """Train one energy per member; see `unle.train.fit_tilted`."""
-        data = (self.joint, self.frame.bases, self.t, self.w, self.splits)
-        return fit_tilted(key, *data, settings=settings, held=self.held, **how)
+        stopping = stopping_rows(self.held)
+        return fit_tilted(key, self.joint, bases, *self.rows, settings=settings, held=stopping, **how)
 
     def gate(self, key: PRNGKeyArray, fit: TiltedFit, settings: TiltedTraining) -> Choice:
         """Keep the energies only if they help."""
-        rows = (self.t, self.w, self.splits)
-        return gated(key, self.joint, self.frame.bases, fit, *rows, settings.particles, held=self.held)
+        return gated(key, self.joint, self.bases, fit, *self.rows, settings.particles, held=self.held)[0]
 
 
 def _fitted(state: Rounds, fit: TiltedFit, choice: Choice) -> Fitted:

@@ -11,6 +11,7 @@ from unle.models.likelihood import AbstractLikelihood, Ensemble, TiltedLikelihoo
 from unle.models.log_normaliser import LogNormaliser, Normalised
 from unle.models.mixture import Mixture, mixture
 from unle.models.mlp import Mlp
+from unle.models.noise import MixtureNoise, NoisyBase, with_noise
 from unle.models.polynomial import Bend
 from unle.models.pool import GeometricPool, geometric_pool
 from unle.models.referenced import ReferencedLikelihood
@@ -24,7 +25,7 @@ from unle.models.validity import (
     ValidPower,
     with_validity,
 )
-from unle.models.views import TwoViews, in_two_views, length_seen
+from unle.models.views import OneView, TwoViews, in_one_view, in_two_views, length_seen, reach_of
 
 __all__ = [
     "AbstractBase",
@@ -49,9 +50,12 @@ __all__ = [
     "Maf",
     "Mixture",
     "Mlp",
+    "MixtureNoise",
     "MlpEnergy",
     "NoEnergy",
+    "NoisyBase",
     "Normalised",
+    "OneView",
     "ReferencedLikelihood",
     "Region",
     "Repeated",
@@ -66,8 +70,11 @@ __all__ = [
     "ValidityNet",
     "agreed",
     "geometric_pool",
+    "in_one_view",
     "in_two_views",
     "length_seen",
     "mixture",
+    "reach_of",
+    "with_noise",
     "with_validity",
 ]

@@ -58,6 +58,10 @@ class AbstractBase(eqx.Module):
         """Return whether `features` are v itself."""
         return False
 
+    def seen(self, v: Float[Array, " data"]) -> Float[Array, " data"]:
+        """Return v as an energy sees it, if its features have v among them: as it is, for most."""
+        return v
+
     def whiten(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " data"]:
         """Return the coordinates v of w, given t."""
         return self.whiten_with_log_det(t, w)[0]

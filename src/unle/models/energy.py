@@ -3,12 +3,15 @@
 import abc
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.models.mlp import Mlp
 from unle.space.transfer import on_device
+
+FADES_OVER = 16.0  # of |v|^2: a Gaussian base falls by 8 nats meanwhile
 
 
 class AbstractEnergy(eqx.Module):
@@ -24,16 +27,25 @@ class MlpEnergy(AbstractEnergy):
 
         E(t, r) = c tanh(f(t, r) / c)
 
-    The bound c keeps a residual energy from digging a hole that no chain ever visits: log q and log q0 differ by at
-    most c everywhere, so training cannot run away.  Without a bound E = f, as in the original AUNLE.
+    With the bound c, log q and log q0 differ by at most c, so training cannot run away.  Without a bound E = f, as in
+    the original AUNLE.
+
+    An energy must not dig where no particle ever goes: nothing would count the mass that collects there.  So it fades
+    out beyond the distances that draws of its base reach,
+
+        E = phi(|v|^2) c tanh(f / c),   phi = 1 up to |v|^2 = reach, and 0 from reach + 16 on,
+
+    and the model has the tails of its base.  |v|^2 is then the last entry of r; the network does not see it.
 
     Args:
         net: network with one output.
         bound: c, in nats; None for an unbounded energy.
+        reach: |v|^2 up to which the energy counts in full; None for an energy that does not fade.
     """
 
     net: Mlp
     bound: float | None = eqx.field(static=True)
+    reach: Float[Array, "*member"] | None = None
 
     @classmethod
     def initial(
@@ -67,18 +79,26 @@ class MlpEnergy(AbstractEnergy):
         depth: int,
         bound: float | None,
         sees_theta: bool,
+        reach: Float[Array, " member"] | None = None,
     ) -> "MlpEnergy":
         """Return new energies of an ensemble, stacked along a leading axis; see `Mlp.stacked`."""
-        nets = Mlp.stacked(key, members, dim_theta + dim_seen, 1, width=width, depth=depth, output_scale=0.1)
+        inputs = dim_theta + dim_seen - (reach is not None)
+        nets = Mlp.stacked(key, members, inputs, 1, width=width, depth=depth, output_scale=0.1)
         if not sees_theta:
             first = np.array(nets.weights[0])
             first[:, :dim_theta] = 0.0
             nets = eqx.tree_at(lambda n: n.weights[0], nets, on_device(first, first.dtype))
-        return _around(cls, nets, bound)
+        return _around(cls, nets, bound, reach)
 
     def __call__(self, t, r):
         """Return E(t, r)."""
-        value = self.net(jnp.concatenate([t, r]))[0]
+        if self.reach is None:
+            return self._bounded(jnp.concatenate([t, r]))
+        beyond = (r[-1] - jax.lax.stop_gradient(self.reach)) / FADES_OVER  # a setting, which nothing trains
+        return _smooth_step(1 - beyond) * self._bounded(jnp.concatenate([t, r[:-1]]))
+
+    def _bounded(self, seen):
+        value = self.net(seen)[0]
         return value if self.bound is None else self.bound * jnp.tanh(value / self.bound)
 
 
@@ -91,5 +111,11 @@ class NoEnergy(AbstractEnergy):
 
 
 @eqx.filter_jit  # one small program, where `filter_vmap` alone would compile one for every array
-def _around(cls: type[MlpEnergy], nets: Mlp, bound: float | None) -> MlpEnergy:
-    return eqx.filter_vmap(lambda net: cls(net, bound))(nets)
+def _around(cls: type[MlpEnergy], nets: Mlp, bound: float | None, reach: Array | None) -> MlpEnergy:
+    return eqx.filter_vmap(lambda net, reach: cls(net, bound, reach))(nets, reach)
+
+
+def _smooth_step(u: Float[Array, ""]) -> Float[Array, ""]:
+    """Return 0 below 0, 1 above 1, and 3 u^2 - 2 u^3 between."""
+    u = jnp.clip(u, 0.0, 1.0)
+    return u * u * (3 - 2 * u)

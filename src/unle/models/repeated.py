@@ -52,6 +52,10 @@ class Repeated(AbstractBase):
         """Return whether the base of one block does."""
         return self.one.sees_whitened()
 
+    def seen(self, v):
+        """Return v as the base of one block shows it."""
+        return self._together(jax.vmap(self.one.seen)(self._apart(v)))
+
     def features(self, t, w):
         """Return the features of every block, in its place."""
         return self._together(jax.vmap(lambda part: self.one.features(t, part))(self._apart(w)))

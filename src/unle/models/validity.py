@@ -165,8 +165,8 @@ def with_validity(
     """Return the likelihood of an observation that is valid; of the same kind as the one given.
 
     Args:
-        likelihood: of data given that they are valid, as trained on valid rows.  Not for a tilted model: there the
-            valid rows' own distribution of theta is part of what was learned, and P(valid | theta) with it.
+        likelihood: of data given that they are valid, as trained on valid rows.  Not for a tilted model whose particles
+            follow the prior: fitted to valid rows it has P(valid | theta) in it already.
         validity: P(valid | theta); with `AlwaysValid` the likelihood comes back as it is.
     """
     if isinstance(validity, AlwaysValid):

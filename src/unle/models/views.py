@@ -1,27 +1,34 @@
-r"""Both residuals of a base for an energy to see: those of its linear part, and those of all of it.
+r"""What an energy sees of w next to t: residuals of its base, and how far out they lie.
 
     r = P (w - b - A' t)   next to it shapes that stay where they are in the data are simple,
     v = T(t) (r - m(t))    next to it shapes that move and scale with the simulator are.
 
 An energy that sees r alone has to learn from the data where the base has moved to; one that sees v alone, to undo its
-wiggles.  With both it takes what it needs.
+wiggles.  With both (`TwoViews`) it takes what it needs.
+
+The last number that an energy is given is the squared distance |v|^2.  It is not an input of its network: beyond the
+distances that draws of the base reach, an energy fades out (`unle.models.energy`).
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.stats import chi2
 
-from unle.models.bases import AbstractBase
+from unle.models.bases import AbstractBase, FixedMeasure
+from unle.models.noise import NoisyBase
+from unle.space.transfer import on_device
+
+FARTHEST = 0.999  # share of the base's draws within the distance up to which an energy counts in full
+DRAWS = 20_000
 
 
-class TwoViews(AbstractBase):
-    """A base whose features are its own and, after them, its coordinates v.
+class AbstractView(AbstractBase):
+    """A base whose last feature is the squared distance |v|^2; to make one, say what stands before it."""
 
-    Args:
-        base: the density.
-    """
-
-    base: AbstractBase
+    base: eqx.AbstractVar[AbstractBase]
 
     def whiten_with_log_det(self, t, w):
         """Return v and log |det dv/dw|."""
@@ -40,26 +47,89 @@ class TwoViews(AbstractBase):
         return self.base.draws_whitened(key, n)
 
     def features(self, t, w):
-        """Return r and v."""
+        """Return what the energy sees, and |v|^2."""
         return self.log_density_and_features(t, w)[1]
+
+
+class OneView(AbstractView):
+    """The base's own features, and the distance.
+
+    Args:
+        base: the density.
+    """
+
+    base: AbstractBase
+
+    def log_density_and_features(self, t, w):
+        """Return both from one v."""
+        v, log_det = self.base.whiten_with_log_det(t, w)
+        seen = jnp.append(self.base.features(t, w), distance(self.base, v))
+        return self.log_density_whitened(v) + log_det, seen
+
+    def features_whitened(self, t, v):
+        """Return the features at v, and |v|^2."""
+        return jnp.append(self.base.features_whitened(t, v), distance(self.base, v))
+
+
+class TwoViews(AbstractView):
+    """The base's own features, its coordinates v, and the distance.
+
+    Args:
+        base: the density.
+    """
+
+    base: AbstractBase
 
     def log_density_and_features(self, t, w):
         """Return both from one v: its gradient goes through the base once."""
         v, log_det = self.base.whiten_with_log_det(t, w)
-        return self.log_density_whitened(v) + log_det, jnp.concatenate([self.base.features(t, w), v])
+        return self.log_density_whitened(v) + log_det, self._seen(self.base.features(t, w), v)
 
     def features_whitened(self, t, v):
-        """Return r at v, and v."""
-        return jnp.concatenate([self.base.features_whitened(t, v), v])
+        """Return r at v, v, and |v|^2."""
+        return self._seen(self.base.features_whitened(t, v), v)
+
+    def _seen(self, r, v):
+        return jnp.concatenate([r, self.base.seen(v), distance(self.base, v)[None]])
+
+
+def distance(base: AbstractBase, v: Float[Array, " data"]) -> Float[Array, ""]:
+    """Return the squared distance of residuals, as an energy sees them, from the middle."""
+    return jnp.sum(jnp.square(base.seen(v)))
+
+
+def in_one_view(base: AbstractBase) -> AbstractBase:
+    """Return the base with its distance among the features; a fixed measure as it is."""
+    return base if isinstance(base, FixedMeasure) else OneView(base)
 
 
 def in_two_views(base: AbstractBase) -> AbstractBase:
-    """Return the base with both views of w, or as it is if they are the same."""
-    return base if base.sees_whitened() else TwoViews(base)
+    """Return the base with both views of w, or with one if they are the same; a fixed measure as it is."""
+    return TwoViews(base) if not base.sees_whitened() else in_one_view(base)
+
+
+def reach_of(bases: AbstractBase, dim_data: int, *, members: int) -> Float[Array, " member"] | None:
+    """Return |v|^2 that one draw in a thousand of stacked bases exceeds; None for bases that do not tell distances."""
+    if not isinstance(bases, AbstractView):
+        return None
+    nodes = jax.tree.leaves(bases, is_leaf=lambda node: isinstance(node, NoisyBase))
+    if any(isinstance(node, NoisyBase) for node in nodes):
+        squares = np.asarray(_distances(bases.base))
+        return on_device(np.quantile(squares, FARTHEST, axis=1))
+    return on_device(np.full(members, chi2.ppf(FARTHEST, dim_data)))
+
+
+@eqx.filter_jit
+def _distances(bases: AbstractBase) -> Float[Array, "member draw"]:
+    def of_member(base):
+        v = base.draws_whitened(jax.random.key(0), DRAWS)
+        return jax.vmap(lambda v: distance(base, v))(v)
+
+    return eqx.filter_vmap(of_member)(bases)
 
 
 def length_seen(bases: AbstractBase, dim_theta: int, dim_data: int) -> int:
-    """Return how many numbers an energy on top of stacked bases sees of w."""
+    """Return how many numbers an energy on top of stacked bases is given of w."""
 
     def of_members(bases, t, w):
         return eqx.filter_vmap(lambda base: base.features(t, w))(bases)

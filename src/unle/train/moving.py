@@ -33,8 +33,9 @@ from unle.samplers import (
     run_chains_beside,
 )
 from unle.train.joint import AbstractSpace, DataSpace, JointSpace
-from unle.train.particles import AbstractParticles, Cloud
+from unle.train.particles import AbstractParticles, Cloud, some_rows
 
+BRIDGED = 2000  # particles that estimate Z_pi
 MOST_PARAMETERS = 2**17  # of the data, among which fresh draws choose
 
 
@@ -54,6 +55,11 @@ class _Moving(AbstractParticles):
     step_size: eqx.AbstractVar[AbstractStepSize]
     at_data: eqx.AbstractVar[bool]
 
+    @property
+    def normaliser_draws(self):
+        """Particles of the bridge."""
+        return BRIDGED
+
     def init(self, key, joint, base, t):
         """Start from draws of the base."""
         if self.at_data and isinstance(base, FixedMeasure):
@@ -61,7 +67,8 @@ class _Moving(AbstractParticles):
                 "expected particles that move in their parameters with a fixed base, whose draws are hardly ever "
                 f"taken; try {type(self).__name__}(at_data=False)."
             )
-        t = t[:MOST_PARAMETERS]
+        key_rows, key = jr.split(key)
+        t = some_rows(key_rows, t, MOST_PARAMETERS)
         draws = self._space(joint, t).draws(key, base, self.n)
         return ChainState(Particles.equal(draws), self.step_size.init(self.n), t)
 
@@ -71,7 +78,7 @@ class _Moving(AbstractParticles):
         space = self._space(joint, state.t)
         _, info = bridge(
             key_bridge,
-            Particles.equal(space.draws(key_draw, model.base, 2000)),
+            Particles.equal(space.draws(key_draw, model.base, BRIDGED)),
             lambda position: space.log_reference(model.base, position),
             lambda position: space.log_density(model, position),
             kernel=self.kernel,

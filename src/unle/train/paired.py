@@ -64,7 +64,12 @@ class _Paired(AbstractParticles):
     moves: int = eqx.field(static=True, default=10)
     kernel: AbstractKernel = Mala()
     step_size: AbstractStepSize = SharedStepSize()
-    importance: int = eqx.field(static=True, default=256)
+    importance: int = eqx.field(static=True, default=512)
+
+    @property
+    def normaliser_draws(self):
+        """As many as each log Z(t) rests on."""
+        return self.importance
 
     def init(self, key, joint, base, t):
         """Draw every pair's particles from the base at its parameters."""

@@ -11,6 +11,7 @@ import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.models import AbstractBase, TiltedModel
@@ -52,6 +53,16 @@ class Cloud(NamedTuple):
 class AbstractParticles(eqx.Module):
     """How particles follow a model that changes.  States are pytrees that only their own class reads."""
 
+    @property
+    @abc.abstractmethod
+    def normaliser_draws(self) -> int:
+        """How many draws `log_z` rests on."""
+
+    @property
+    def at_data(self) -> bool:
+        """Whether the particles' parameters are those of the data; otherwise they follow the prior."""
+        return True
+
     @abc.abstractmethod
     def init(self, key: PRNGKeyArray, joint: JointSpace, base: AbstractBase, t: Float[Array, "n dim"]) -> Any:
         """Return a state for a model whose energy is still constant; t are the parameters of all data."""
@@ -87,3 +98,12 @@ class AbstractParticles(eqx.Module):
 
         It is one number, log Z_pi, for a tilted model; for a conditional one it is log Z at each of the m points t.
         """
+
+
+def some_rows(key: PRNGKeyArray, rows: Float[Array, "n k"], most: int) -> Float[Array, "m k"]:
+    """Return all rows, or a random sample of `most` (with replacement) where there are more.
+
+    The first rows of a table are no sample of it: sequential runs store simulations round by round, people sort them.
+    """
+    n = rows.shape[0]
+    return rows if n <= most else rows[jr.randint(key, (most,), 0, n)]

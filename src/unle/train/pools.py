@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.models import AbstractBase
 from unle.samplers import ess, log_mean_exp, systematic_indices
 from unle.train.joint import JointSpace
-from unle.train.particles import AbstractParticles, Cloud, Seen
+from unle.train.particles import AbstractParticles, Cloud, Seen, some_rows
 
 GOLDEN = 0.6180339887
 
@@ -25,7 +25,7 @@ class PoolState(NamedTuple):
 
     Attributes:
         shift: where combs through the pool begin, in [0, 1).
-        t: parameters of data, as many as there are or as a pool needs.
+        t: parameters of data: all of them, or a random sample as large as a pool.
         seen: (t, r) of every particle.
         energies: E of every particle at that time; zero before.
     """
@@ -58,9 +58,19 @@ class BaseParticles(AbstractParticles):
     pool: int = eqx.field(static=True, default=16384)
     validation: int = eqx.field(static=True, default=8192)
 
+    @property
+    def normaliser_draws(self):
+        """As many as there are for validation."""
+        return self.validation
+
+    @property
+    def at_data(self):
+        """False: they are draws of the prior."""
+        return False
+
     def init(self, key, joint, base, t):
         """Return an empty pool, of the right shape; `renew` fills it."""
-        t = t[: self.pool]
+        t = some_rows(key, t, self.pool)
         shapes = jax.eval_shape(lambda: self._draws(key, joint, base, t, self.pool))
         seen = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return PoolState(jr.uniform(key), t, seen, jnp.zeros(seen[0].shape[0]))
@@ -107,16 +117,21 @@ class DataParticles(BaseParticles):
     particles share their parameters, the energy cannot spend itself on how the parameters happen to be spread.
     """
 
+    @property
+    def at_data(self):
+        """True."""
+        return True
+
     def _draws(self, key, joint, base, t, n):
         """Draw data at the parameters t, as often at each: what depends on t alone is done once.
 
-        If there are more of them than draws, some take part, one after the other, beginning anywhere.
+        If there are more of them than draws, a random sample takes part.
         """
         m = min(t.shape[0], n)
         copies = -(-n // m)
         if m < t.shape[0]:
             key_rows, key = jr.split(key)
-            t = t[(jr.randint(key_rows, (), 0, t.shape[0]) + jnp.arange(m)) % t.shape[0]]
+            t = some_rows(key_rows, t, m)
         v = base.draws_whitened(key, m * copies).reshape(m, copies, -1)
         r = jax.vmap(lambda t, copies: jax.vmap(lambda v: base.features_whitened(t, v))(copies))(t, v)
         return jnp.repeat(t, copies, axis=0), r.reshape(m * copies, -1)

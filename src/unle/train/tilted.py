@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from unle.compiling import REPEATEDLY, large_program, meanwhile
 from unle.errors import Outcome
-from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
+from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel, reach_of
 from unle.progress import progress
 from unle.samplers import normalise, over_devices
 from unle.space.transfer import keys, on_device, split
@@ -148,8 +148,10 @@ def fit_tilted(
     key_net, key_particles = split(key_init, 2)
     known = None if start is None else start.particles
     r = _features(bases, t, w, block=_block(t, stream))
-    sizes = {"members": members, "key": key_net, "sees_theta": sees_theta}
+    reach = reach_of(bases, w.shape[1], members=members)
+    sizes = {"members": members, "key": key_net, "sees_theta": sees_theta, "reach": reach}
     energies = settings.untrained(t.shape[1], r.shape[-1], **sizes) if start is None else start.energies
+    energies = energies if reach is None else eqx.tree_at(lambda e: e.reach, energies, reach, is_leaf=_is_none)
     state = _start(keys(key_particles, members), energies, joint, bases, t, skipped, settings, known)
     best, best_gain, best_validation = state, 0.0, None
     mark, best_chunk = 0.0, -1
@@ -217,12 +219,17 @@ def compile_tilted(
     members = splits.train.shape[0]
     key, zero = jr.key(0), on_device(0, np.int32)
     r = _features(bases, t, w, block=_block(t, stream))
-    energies = settings.untrained(t.shape[1], r.shape[-1], members=members)
+    reach = reach_of(bases, w.shape[1], members=members)
+    energies = settings.untrained(t.shape[1], r.shape[-1], members=members, reach=reach)
     state = _start(keys(key, members), energies, joint, bases, t, zero, settings, None)
     visible = on_device(1, bool)
     _chunk.lower(state, joint, bases, t, r, splits.train, keys(key, members, 3), visible, settings).compile()
     model = TiltedModel(bases, energies)
     validate.lower(keys(key, members), joint, model, t, w, splits, settings.particles, state.particles).compile()
+
+
+def _is_none(node: Any) -> bool:
+    return node is None
 
 
 def _block(t: Float[Array, "n dim"], stream: Stream | None) -> int | None:

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.random as jr
 import optax
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.models import MlpEnergy
 from unle.train.particles import AbstractParticles
@@ -52,9 +52,19 @@ class TiltedTraining(eqx.Module):
         members: int,
         key: PRNGKeyArray | None = None,
         sees_theta: bool = True,
+        reach: Float[Array, " member"] | None = None,
     ) -> MlpEnergy:
-        """Return nearly constant energies, stacked along a leading axis; of a fixed key if none is given."""
-        sizes = {"members": members, "width": self.width, "depth": self.depth, "bound": self.bound}
+        """Return nearly constant energies, stacked along a leading axis; of a fixed key if none is given.
+
+        Args:
+            dim_theta: number of parameters.
+            dim_seen: how many numbers the energies are given of w.
+            members: how many energies.
+            key: of their initial weights.
+            sees_theta: whether they have weights on t.
+            reach: where they fade out, see `unle.models.reach_of`.
+        """
+        sizes = {"members": members, "width": self.width, "depth": self.depth, "bound": self.bound, "reach": reach}
         key = jr.key(0) if key is None else key
         return MlpEnergy.stacked(key, dim_theta, dim_seen, sees_theta=sees_theta, **sizes)
 

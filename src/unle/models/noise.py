@@ -1,0 +1,103 @@
+r"""Residuals that are not Gaussian: heavy tails, several modes, skewness, coordinate by coordinate.
+
+A base turns data into residuals v, N(0, I) if its noise is Gaussian.  `NoisyBase` gives every coordinate a mixture of
+normals instead,
+
+    q0(v) = prod_j sum_c a_jc N(v_j; m_jc, s_jc^2),
+
+which is still normalised and easy to draw from.  A tilt by a bounded energy keeps the tails of its base, so the base
+must have the data's tails: otherwise outliers pull the energy down where no particle ever goes, and mass that nobody
+counts collects there.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.models.bases import LOG_2PI, AbstractBase
+from unle.models.mlp import normals
+
+LINEAR_UP_TO = 3.0  # residuals that a network sees nearly as they are; beyond, their logarithm
+
+
+class MixtureNoise(eqx.Module):
+    """Independent coordinates, each a mixture of normals.
+
+    Args:
+        log_weights: log a, of every coordinate and component.
+        means: m.
+        scales: s.
+    """
+
+    log_weights: Float[Array, "data component"]
+    means: Float[Array, "data component"]
+    scales: Float[Array, "data component"]
+
+    def log_density(self, v: Float[Array, " data"]) -> Float[Array, ""]:
+        """Return log q0(v)."""
+        z = (v[:, None] - self.means) / self.scales
+        parts = self.log_weights - 0.5 * jnp.square(z) - jnp.log(self.scales) - 0.5 * LOG_2PI
+        return jnp.sum(logsumexp(parts, axis=1))
+
+    def draws(self, key: PRNGKeyArray, n: int) -> Float[Array, "n data"]:
+        """Draw n of v."""
+        key_component, key_normal = jr.split(key)
+        k, _ = self.means.shape
+        lots = jr.uniform(key_component, (n * k,)).reshape(n, k)
+        below = jnp.cumsum(jnp.exp(self.log_weights), axis=1)[:, :-1]
+        component = jnp.sum(lots[:, :, None] > below, axis=2)
+        coordinate = jnp.arange(k)
+        return self.means[coordinate, component] + self.scales[coordinate, component] * normals(key_normal, n, k)
+
+
+class NoisyBase(AbstractBase):
+    """A base with other noise than Gaussian; its energies see residuals with their tails drawn in.
+
+    Args:
+        base: that turns data into residuals.
+        noise: their density.
+    """
+
+    base: AbstractBase
+    noise: MixtureNoise
+
+    def whiten_with_log_det(self, t, w):
+        """Return the residuals v, and log |det dv/dw|."""
+        return self.base.whiten_with_log_det(t, w)
+
+    def unwhiten(self, t, v):
+        """Return w at v."""
+        return self.base.unwhiten(t, v)
+
+    def log_density_whitened(self, v):
+        """Return the log-density of the noise."""
+        return self.noise.log_density(v)
+
+    def draws_whitened(self, key, n):
+        """Draw the noise."""
+        return self.noise.draws(key, n)
+
+    def sees_whitened(self):
+        """Return whether the base's features are v."""
+        return self.base.sees_whitened()
+
+    def seen(self, v):
+        """Return v as an energy sees it: nearly linear up to a few standard deviations, then logarithmic."""
+        return LINEAR_UP_TO * jnp.arcsinh(v / LINEAR_UP_TO)
+
+    def features(self, t, w):
+        """Return the base's features, with their tails drawn in."""
+        return self.seen(self.base.features(t, w))
+
+    def features_whitened(self, t, v):
+        """Return the same at v."""
+        return self.seen(self.base.features_whitened(t, v))
+
+
+def with_noise(bases: AbstractBase, noise: MixtureNoise, *, members: int) -> NoisyBase:
+    """Return stacked bases with one noise for all members."""
+    stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape)), noise)
+    return NoisyBase(bases, stacked)

@@ -1,0 +1,193 @@
+r"""Can the normaliser of a tilted model be relied on, and does the model know anything about theta?
+
+The constants Z_pi that training and selection work with come from draws of the base alone.  What such draws never see
+they do not count.  A certificate looks once more, with other eyes:
+
+* Draws v of a *defensive mixture* h = (q0 + q0,wide) / 2, half of them from the base widened by one half, with weights
+  q0 exp(-E) / h.  Their log Z_pi must agree with the base's: the difference is the gap.
+* Pareto's k of these weights: above .7 a few draws carry the sum, and there may be heavier ones that were not drawn.
+* The share of held-out data that outweigh every draw: data lie where no draw ever went, and Z does not count them.
+
+The same look tells how much the model knows about theta: the mean over held-out pairs of
+
+    log q(x_i | theta_i) - log mean_j q(x_i | theta_j),
+
+theta_j of other pairs.  It estimates the information that x carries about theta, as far as it was learned.  At zero the
+posterior is the prior.
+
+Reference: Vehtari et al., "Pareto smoothed importance sampling", 2024; Hesterberg, defensive mixtures, 1995.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Int, Key
+
+from unle.compiling import large_program
+from unle.models import TiltedModel
+from unle.space.transfer import keys as host_keys
+from unle.train.particles import some_rows
+
+WIDER = 1.5  # factor on the residuals of half of the draws
+DRAWS = 8192  # of each member, together
+SHIFTED = 64  # other parameters, with which the information about theta is estimated
+MOST_ROWS = 100  # held-out rows of each member that it is estimated at
+MOST_PARAMETERS = 4096  # of the data, at which draws are made
+FIXED = 3  # seed of the draws: a fit must not depend on more than its own seed, and its data
+
+
+class Certificate(NamedTuple):
+    """What stands behind a fit; the worst of its members.
+
+    Attributes:
+        log_z_gap: log Z_pi of defensive draws minus that of the base's draws, in nats.
+        log_z_error: standard error of the gap.
+        pareto_k: shape of the weights' tail.
+        outweigh: share of held-out rows that outweigh every draw.
+        information: nats about theta in one x, as far as the model has learned, on held-out rows.
+        information_error: its standard error.
+    """
+
+    log_z_gap: float
+    log_z_error: float
+    pareto_k: float
+    outweigh: float
+    information: float
+    information_error: float
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the normaliser can be relied on; False for NaN."""
+        return bool(
+            abs(self.log_z_gap) < LARGEST_GAP + 2 * self.log_z_error
+            and self.log_z_error < LARGEST_GAP
+            and self.pareto_k < LARGEST_K
+            and self.outweigh < MOST_OUTWEIGH
+        )
+
+    @property
+    def doubt(self) -> str:
+        """What is wrong with the normaliser, in a few words; empty if nothing is."""
+        if self.reliable:
+            return ""
+        if not self.outweigh < MOST_OUTWEIGH:
+            return f"{self.outweigh:.0%} of the held-out data lie where no draw of the base goes"
+        if not self.pareto_k < LARGEST_K:
+            return f"few draws carry its estimate (Pareto k = {self.pareto_k:.2f})"
+        return f"two estimates of it differ by {self.log_z_gap:+.2f} nats (standard error {self.log_z_error:.2f})"
+
+    @property
+    def knows_theta(self) -> bool:
+        """Whether the model is better than one that ignores theta, by two standard errors; False for NaN."""
+        return bool(self.information > 2 * self.information_error)
+
+
+LARGEST_GAP = 0.15  # nats: a factor of 1.16 on the density
+LARGEST_K = 1.0  # beyond, the mean of the weights need not exist; from .7 on the check of a run calls it doubtful
+MOST_OUTWEIGH = 0.05
+
+
+def certify(
+    models: TiltedModel,
+    log_z: Float[Array, " member"],
+    t: Float[Array, "n dim"],
+    w: Float[Array, "n data"],
+    held_out: Int[np.ndarray, "member row"],
+) -> Certificate:
+    """Examine a fit.
+
+    Args:
+        models: the members, stacked.
+        log_z: their log Z_pi, by draws of the bases.
+        t: standardised parameters.
+        w: standardised data.
+        held_out: rows that were held out from each member.
+    """
+    members, rows = held_out.shape
+    rows = np.asarray(held_out)[:, np.linspace(0, rows - 1, min(rows, MOST_ROWS)).astype(int)]
+    key = jr.key(FIXED)
+    found = _examine(host_keys(key, members), models, t, w, jnp.asarray(rows))
+    log_weights, highest, tilts, gains = (np.asarray(part, float) for part in found)
+    if not all(np.isfinite(part).all() for part in (log_weights, tilts, gains)):
+        return Certificate(*[float("nan")] * 6)
+    estimates, errors = zip(*map(_log_mean, log_weights), strict=True)
+    gaps = np.array(estimates) - np.asarray(log_z, float)
+    worst = int(np.argmax(np.abs(gaps) - 2 * np.array(errors)))
+    return Certificate(
+        log_z_gap=float(gaps[worst]),
+        log_z_error=float(np.hypot(*[errors[worst]] * 2)),  # the base's own estimate is about as noisy
+        pareto_k=max(map(pareto_k, log_weights)),
+        outweigh=float(np.mean(tilts > highest[:, None])),
+        information=float(gains.mean()),
+        information_error=float(gains.std() / np.sqrt(gains.size)),
+    )
+
+
+@large_program
+def _examine(keys: Key[Array, " member"], models: TiltedModel, t, w, rows: Int[Array, "member row"]):
+    def of_member(key, model: TiltedModel, rows):
+        key_rows, key_draws, key_other = jr.split(key, 3)
+        at = some_rows(key_rows, t, MOST_PARAMETERS)
+        v = model.base.draws_whitened(key_draws, DRAWS)
+        k = v.shape[1]
+        v = jnp.where((jnp.arange(DRAWS) % 2 == 0)[:, None], v, WIDER * v)
+        at = at[jnp.arange(DRAWS) % at.shape[0]]
+        tilts = jax.vmap(model.log_tilt_whitened)(at, v)
+        log_base = jax.vmap(model.base.log_density_whitened)(v)
+        log_wide = jax.vmap(model.base.log_density_whitened)(v / WIDER) - k * jnp.log(WIDER)
+        log_weights = tilts + log_base - jnp.logaddexp(log_base, log_wide) + jnp.log(2.0)
+        own = jax.vmap(model.log_density)(t[rows], w[rows])
+        other = t[jr.randint(key_other, (SHIFTED,), 0, t.shape[0])]
+        shifted = jax.vmap(lambda w: jax.vmap(lambda t: model.log_density(t, w))(other))(w[rows])
+        gains = own - (logsumexp(jnp.concatenate([shifted, own[:, None]], axis=1), axis=1) - jnp.log(SHIFTED + 1.0))
+        held_tilts = jax.vmap(model.log_tilt)(t[rows], w[rows])
+        return log_weights, jnp.max(tilts), held_tilts, gains
+
+    return eqx.filter_vmap(of_member)(keys, models, rows)
+
+
+def _log_mean(log_weights: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    """Return the log of the mean weight, and its standard error."""
+    top = log_weights.max()
+    weights = np.exp(log_weights - top)
+    mean = weights.mean()
+    return float(top + np.log(mean)), float(weights.std() / mean / np.sqrt(len(weights)))
+
+
+def pareto_k(log_weights: Float[np.ndarray, " n"]) -> float:
+    """Return the shape k of a generalised Pareto distribution for the largest weights.
+
+    By the estimator of Zhang and Stephens (2009), with the weak prior of Vehtari et al. that draws k towards .5.
+
+    Args:
+        log_weights: logarithms of importance weights.
+
+    Example:
+        >>> import numpy as np
+        >>> from unle.train.certificate import pareto_k
+        >>> rng = np.random.default_rng(0)
+        >>> round(pareto_k(np.log(rng.pareto(1 / 0.9, 20_000))), 1)  # a tail of shape .9
+        0.9
+        >>> pareto_k(np.zeros(1000))  # equal weights have no tail
+        -inf
+    """
+    n = len(log_weights)
+    size = int(min(n / 5, 3 * np.sqrt(n)))
+    ordered = np.sort(np.exp(log_weights - log_weights.max()))
+    excess = ordered[-size:] - ordered[-size - 1]
+    if not excess[-1] > 1e-12 or not excess[size // 4] > 0:
+        return float("-inf")
+    count = 30 + int(np.sqrt(size))
+    quartile = excess[int(size / 4 + 0.5) - 1]
+    b = (1 - np.sqrt(count / (np.arange(1, count + 1) - 0.5))) / (3 * quartile) + 1 / excess[-1]
+    k = np.log1p(-b[:, None] * excess).mean(axis=1)
+    profile = size * (np.log(-b / k) - k - 1)
+    weights = np.exp(profile - profile.max())
+    centre = b @ weights / weights.sum()
+    shape = np.log1p(-centre * excess).mean()
+    return float((shape * size + 10 * 0.5) / (size + 10))
