@@ -8,7 +8,7 @@ from unle.bench.adversary.trial import Row
 from unle.store.results import OK
 
 CLOSE = 0.6  # C2ST up to which an alarm would be a false one
-HEADS = ("simulator", "method", "runs", "failed", "wrong", "false assurance", *MEASURES, "kept")
+HEADS = ("simulator", "method", "runs", "failed", "wrong", "wrong but good", *MEASURES, "kept")
 
 
 def by_simulator(rows: Sequence[Row]) -> list[list[str]]:
@@ -47,7 +47,7 @@ def line_of(row: Row) -> str:
         return f"{name}: failed: {row['outcome']}"
     if row.get("not_finite"):
         return f"{name}: wrong: {row['not_finite']} draws are not finite, verdict {row['verdict']}"
-    judged = "false assurance" if row["false_assurance"] else "wrong" if row["wrong"] else "right"
+    judged = "false assurance" if row["false_assurance"] else "wrong" if row["wrong"] else "not wrong"
     numbers = ", ".join(f"{measure} {row[measure]:.3g}" for measure in MEASURES)
     return f"{name}: {judged}; {numbers}; verdict {row['verdict']}; {row['seconds']:.0f} s"
 

@@ -27,7 +27,7 @@ WEEKS, DAYS = 10, 7
 PRIOR = LogNormals((float(np.log(0.5)), float(np.log(0.2))), (0.5, 0.5))
 LOOKS, PILOTS, PILOT_PARTICLES = 6, 300, 100  # to find the posterior
 POINTS, PARTICLES = 500, 1500  # to learn the likelihood there
-FARTHEST = 4.5  # standard deviations from the middle: beyond, there are no points, and the posterior is taken to be zero
+FARTHEST = 4.5  # standard deviations from the middle: there are no points beyond, and hardly any weight
 DEGREE = 4
 SMALLEST_ESS = 30.0
 
