@@ -99,9 +99,8 @@ def outlying(
     between = _distances(z, z)
     np.fill_diagonal(between, np.inf)
     to_data = float(np.median(np.partition(_distances(z_o, z), k - 1, axis=1)[:, k - 1]))
-    by_neighbours = _beyond(
-        to_data, np.partition(between, k - 1, axis=1)[:, k - 1], least=0.5 * float(np.sqrt(np.mean(cells**2)))
-    )
+    half_a_step = 0.5 * float(np.sqrt(np.mean(cells**2)))
+    by_neighbours = _beyond(to_data, np.partition(between, k - 1, axis=1)[:, k - 1], least=half_a_step)
     return max(by_coordinate, by_neighbours)
 
 
