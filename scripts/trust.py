@@ -19,24 +19,32 @@ from jaxtyping import Array, Float
 from unle.diagnose import (
     Calibration,
     Check,
+    calibrate_around,
+    certificate,
     cloud,
     coverage,
     grid_agreement,
+    information,
     inner_mixing,
     learned_normaliser,
     local_c2st,
+    lost_rounds,
     member_agreement,
+    posterior_sbc,
     predictive,
     sampler_health,
     sbc,
+    tail_rank,
     tarp,
     training_health,
     validity_calibration,
     z_uniformity,
 )
+from unle.diagnose.likelihoods import at_every, at_own
 from unle.diagnose.normaliser import normaliser
 from unle.diagnose.short_run import compare_ends
-from unle.models import AbstractEnergy, Ensemble, FixedMeasure, TiltedModel
+from unle.diagnose.twins import Twins
+from unle.models import AbstractEnergy, Consensus, Ensemble, FixedMeasure, TiltedModel, TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.space import Prior, fit_theta_space, fit_x_space
 from unle.train.validity import group_calibration
@@ -98,6 +106,14 @@ def local(seed: int, kind: str) -> Check:
     return local_c2st(calibration(seed, kind), draws, x_o, seed=seed)
 
 
+def twins_of(draws: np.ndarray, rng: np.random.Generator, n: int = 250) -> Twins:
+    """Simulate twice at n of the draws."""
+    index = np.linspace(0, len(draws) - 1, n).astype(int)
+    theta = draws[index]
+    x = theta[:, None, None] + NOISE * rng.normal(size=(n, 2, 1, theta.shape[1]))
+    return Twins(theta, index, x, np.ones((n, 2), bool))
+
+
 def replicated(seed: int, kind: str) -> Check:
     """Simulate at draws of the posterior and compare with the observation."""
     rng = np.random.default_rng([seed, 3])
@@ -110,7 +126,90 @@ def replicated(seed: int, kind: str) -> Check:
     else:
         draws = claimed(x_o[None], "right", 500, rng)[0]
         draws += 5 * np.sqrt(VARIANCE) * (kind == "shifted far")
-    return predictive((draws + NOISE * rng.normal(size=draws.shape))[:, None], x_o)
+        draws += (draws - draws.mean(axis=0)) * {"four times too wide": 3.0, "seven times too wide": 6.0}.get(kind, 0.0)
+    twins = twins_of(draws, rng)
+    return predictive(twins.x.reshape(-1, 1, 4), x_o, twins=twins)
+
+
+class Normal(TractableLikelihood):
+    """x = theta + noise with another sd perhaps, and a factor of theta that should not be there."""
+
+    sd: Float[Array, ""]
+    slope: Float[Array, ""]
+
+    def prepare(self, x):
+        """Return x."""
+        return x
+
+    def log_likelihood(self, theta, w):
+        """Return the log-density, times exp(slope theta_1)."""
+        return -0.5 * jnp.sum(((w - theta) / self.sd) ** 2) - len(w) * jnp.log(self.sd) + self.slope * theta[0]
+
+
+# sd of the learned noise over that of the true one, and the slope of the factor
+LEARNED = {
+    "too narrow": (0.6, 0.0),
+    "too wide": (1.6, 0.0),
+    "seven times too wide": (7.0, 0.0),
+    "Z left out": (1.0, 2.0),
+}
+
+
+def learned(seed: int, kind: str, stream: int) -> tuple[TractableLikelihood, Draws, Twins]:
+    """Return a likelihood, its posterior at one observation in four chains, and simulations there."""
+    rng = np.random.default_rng([seed, stream])
+    x_o = rng.normal(size=2) + NOISE * rng.normal(size=2)
+    scale, slope = LEARNED.get(kind, (1.0, 0.0))
+    sd = scale * NOISE
+    if kind == "x_o lost":
+        x_o = np.array([4.0, -4.0])  # the rounds went where x_o is not: the draws below are of another one
+    variance = 1 / (1 + 1 / sd**2)
+    mean = variance * ((0.0 if kind == "x_o lost" else 1.0) * x_o / sd**2 + slope * np.array([1.0, 0.0]))
+    values = mean + np.sqrt(variance) * rng.normal(size=(4, 500, 2))
+    draws = Draws(values, ("a", "b"), x_o[None], seed)
+    likelihood = Normal(jnp.asarray(sd, jnp.float32), jnp.asarray(slope, jnp.float32))
+    return likelihood, draws, twins_of(np.asarray(draws), rng)
+
+
+def around(seed: int, kind: str) -> Check:
+    """Calibrate around one observation."""
+    likelihood, draws, twins = learned(seed, kind, 15)
+    found, shared = calibrate_around(likelihood, draws, twins, ess=2000.0, seed=seed)
+    return posterior_sbc(found, effective=shared)
+
+
+def ranked(seed: int, kind: str) -> Check:
+    """Rank the likelihood of the observation."""
+    likelihood, draws, twins = learned(seed, kind, 16)
+    of_x_o = at_every(likelihood, twins.theta, draws.x_o[None])[0]
+    return tail_rank(of_x_o, at_own(likelihood, twins.theta, twins.x[:, 0]))
+
+
+def informed(seed: int, kind: str) -> Check:
+    """Measure how much a held-out row says about theta, over 200 rows."""
+    rng = np.random.default_rng([seed, 17])
+    theta = rng.normal(size=200)
+    x = (0.0 if kind == "nothing learned" else 1.0) * theta + NOISE * rng.normal(size=200)
+    guess = x if kind == "right" else rng.normal(size=200)  # of a model that learned noise
+    logs = -0.5 * ((guess[:, None] - theta) / 1.5) ** 2
+    gains = np.diag(logs) - np.log(np.mean(np.exp(logs), axis=1))
+    error = gains.std(ddof=1) / np.sqrt(len(gains))
+    return information([{"stage": "information", "nats": gains.mean(), "error": error}])
+
+
+def certified(seed: int, kind: str) -> Check:
+    """Write what a fit says about its normaliser."""
+    rng = np.random.default_rng([seed, 18])
+    gap = {"mass out of reach": 1.0, "some mass out of reach": 0.4}.get(kind, 0.0) + 0.05 * rng.normal()
+    k = {"weights without a mean": 1.2, "heavy weights": 0.85}.get(kind, 0.3)
+    record = {"log_z_gap": gap, "log_z_error": 0.05, "pareto_k": k, "outweigh": 0.2 if kind == "data outweigh" else 0.0}
+    return certificate([{"stage": "certificate", **record}])
+
+
+def in_rounds(seed: int, kind: str) -> Check:
+    """Write the records of rounds."""
+    lost = [{"stage": "lost", "reason": "x_o is far from its simulations", "recovered": kind == "lost and found"}]
+    return lost_rounds([{"stage": "round", "number": seed}, *([] if kind == "right" else lost)])
 
 
 def inside(seed: int, kind: str) -> Check:
@@ -202,6 +301,17 @@ def uniform(seed: int, kind: str) -> Check:
     return normaliser(z_uniformity(Posterior(prior, likelihood), draws, seed=seed))
 
 
+def agreed(seed: int, kind: str) -> Check:
+    """Estimate the same of a geometric mean of two members, of which one may have a factor of theta."""
+    spread = {"right": 0.0, "Z of one member depends on theta": 1.6}[kind]
+    energy = Bilinear(jnp.zeros((2, 2), jnp.float32), jnp.array([[0.0, spread], [0.0, 0.0]], jnp.float32))
+    base = eqx.filter_vmap(FixedMeasure)(jnp.zeros((2, 1)), jnp.ones(2))
+    likelihood = Consensus(Ensemble(*SPACES, TiltedModel(base, energy), jnp.zeros(2)))
+    prior = Prior.normal([0.0, 0.0], [1.0, 1.0])
+    draws = np.random.default_rng([seed, 19]).normal(size=(500, 2))
+    return normaliser(z_uniformity(Posterior(prior, likelihood), draws, seed=seed))
+
+
 def drifted(seed: int, kind: str) -> Check:
     """Compare ends of chains with data."""
     rng = np.random.default_rng([seed, 7])
@@ -281,7 +391,20 @@ CASES: dict[str, tuple[Callable[[int, str], Check], tuple[str, ...], tuple[str, 
         ("too narrow", "too wide", "shifted", "a mode lost", "the prior"),
     ),
     "local_c2st": (local, RIGHT, (*WRONG, "the prior")),
-    "predictive": (replicated, ("right",), ("shifted far", "x_o outside")),
+    "predictive": (
+        replicated,
+        ("right",),
+        ("shifted far", "x_o outside", "four times too wide", "seven times too wide"),
+    ),
+    "tail_rank": (ranked, ("right",), ("x_o lost", "seven times too wide")),
+    "posterior_sbc": (around, ("right",), ("too narrow", "too wide", "Z left out")),
+    "information": (informed, ("right",), ("nothing learned", "learned wrongly")),
+    "certificate": (
+        certified,
+        ("right",),
+        ("some mass out of reach", "mass out of reach", "heavy weights", "weights without a mean", "data outweigh"),
+    ),
+    "rounds": (in_rounds, ("right", "lost and found"), ("lost",)),
     "cloud": (inside, ("right",), ("x_o outside", "off the correlation")),
     "sampler": (sampled, ("right",), ("chains stuck", "a mode lost", "few effective draws")),
     "training": (
@@ -291,6 +414,7 @@ CASES: dict[str, tuple[Callable[[int, str], Check], tuple[str, ...], tuple[str, 
     ),
     "training, flows": (descended, ("right",), ("stopped too early",)),
     "normaliser": (uniform, ("right",), ("Z depends a little", "Z depends on theta")),
+    "normaliser, geometric mean": (agreed, ("right",), ("Z of one member depends on theta",)),
     "short_run": (drifted, ("right",), ("chains drift", "chains stuck")),
     "grid": (on_grid, ("right",), ("a mode lost", "a mode too heavy", "too narrow", "too wide")),
     "members": (ensemble, ("right",), ("members disagree",)),

@@ -10,7 +10,18 @@ from jaxtyping import Array, Float
 from unle.diagnose import ZUniformity, z_uniformity
 from unle.diagnose.z_uniformity import _sd_without_noise as sd_without_noise
 from unle.errors import InputError
-from unle.models import AbstractEnergy, Ensemble, FixedMeasure, NoEnergy, TiltedLikelihood, TiltedModel
+from unle.models import (
+    AbstractEnergy,
+    Consensus,
+    Ensemble,
+    FixedMeasure,
+    GivenValid,
+    NoEnergy,
+    Region,
+    Tempered,
+    TiltedLikelihood,
+    TiltedModel,
+)
 from unle.models.likelihood import TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space
@@ -221,3 +232,47 @@ def test_second_check_compiles_nothing(spaces, theta):
         jax.monitoring.unregister_event_duration_listener(listen)
     assert isinstance(check, ZUniformity)
     assert not compiled
+
+
+def wrapped(posterior: Posterior, spaces) -> Posterior:
+    """As a sequential run reports it: the geometric mean, in a box."""
+    box = Region(spaces[0], jnp.full(DIM, -9.0), jnp.full(DIM, 9.0))
+    return Posterior(posterior.prior, GivenValid(Consensus(posterior.likelihood), box))
+
+
+def test_the_ensemble_is_found_inside_its_wrappers(spaces, theta):
+    plain = posterior(spaces, ThetaEnergy(jnp.array([[0.3, 0.0], [0.3, 0.0]])), log_z=(0.0, 0.0))
+    expected = z_uniformity(plain, theta).sd
+    box = Region(spaces[0], jnp.full(DIM, -9.0), jnp.full(DIM, 9.0))
+    inside = Posterior(plain.prior, GivenValid(plain.likelihood, box))
+    assert z_uniformity(inside, theta).sd == expected
+    halved = Posterior(plain.prior, Tempered(plain.likelihood, jnp.asarray(0.5)))
+    np.testing.assert_allclose(z_uniformity(halved, theta).sd, expected / 2, rtol=1e-5)
+
+
+def test_the_geometric_mean_has_a_normaliser_of_its_own(spaces, theta):
+    """E_k = -(a_k . t) r over N(0, 1): C(t) = exp((mean a . t)^2 / 2), whatever the members' Z_k are."""
+    slopes = jnp.array([[0.8, 0.0], [0.2, 0.4]])
+    found = z_uniformity(wrapped(posterior(spaces, BilinearEnergy(slopes), log_z=(0.0, 0.0)), spaces), theta)
+    assert found.geometric
+    t = np.asarray(jax.vmap(spaces[0].forward)(jnp.asarray(found.theta, jnp.float32)), float)
+    exact = 0.5 * (t @ np.asarray(slopes).mean(axis=0)) ** 2
+    z = (found.log_z - exact) / found.log_z_error
+    assert found.ess * found.n_data > 100
+    assert np.abs(z).max() < 4.5  # of 200, nearly one and the same error
+    np.testing.assert_allclose(found.sd, exact.std(), atol=0.05)
+
+
+def test_members_that_cancel_have_a_constant_normaliser_together(spaces, theta):
+    slopes = jnp.array([[0.7, 0.3], [-0.7, -0.3]])
+    found = z_uniformity(wrapped(posterior(spaces, BilinearEnergy(slopes), log_z=(0.0, 0.0)), spaces), theta)
+    assert found.member_sd.min() > 0.15
+    assert found.sd < 0.02
+    assert found.verdict == "good"
+
+
+def test_corrected_draws_of_a_geometric_mean_follow_its_normaliser(spaces, theta):
+    slopes = jnp.array([[1.0, 0.0], [0.0, 0.0]])  # C = exp(-t_1 / 2): dividing by it moves t_1 by + 1 / 2
+    found = z_uniformity(wrapped(posterior(spaces, ThetaEnergy(slopes), log_z=(0.0, 0.0)), spaces), theta)
+    moved = found.corrected(theta)[:, 0].mean() - theta[:, 0].mean()
+    assert moved / theta[:, 0].std() == pytest.approx(0.5, abs=5 / np.sqrt(len(theta)))

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from unle.diagnose.certificate import TITLE as CERTIFICATE
+from unle.diagnose.certificate import certificate
 from unle.diagnose.cloud import TITLE as CLOUD
 from unle.diagnose.cloud import cloud
 from unle.diagnose.coverage import TITLE as COVERAGE
@@ -23,16 +25,23 @@ from unle.diagnose.coverage import coverage
 from unle.diagnose.evidence import Evidence
 from unle.diagnose.grid import TITLE as GRID
 from unle.diagnose.grid import density_grid, grid_agreement
+from unle.diagnose.information import TITLE as INFORMATION
+from unle.diagnose.information import information
 from unle.diagnose.inner_mixing import TITLE as INNER
 from unle.diagnose.inner_mixing import inner_mixing
 from unle.diagnose.learned_normaliser import TITLE as LEARNED
 from unle.diagnose.learned_normaliser import learned_normaliser
+from unle.diagnose.likelihoods import at_every, at_own
 from unle.diagnose.local_c2st import TITLE as LOCAL
 from unle.diagnose.local_c2st import local_c2st
+from unle.diagnose.lost_rounds import TITLE as ROUNDS
+from unle.diagnose.lost_rounds import lost_rounds
 from unle.diagnose.members import TITLE as MEMBERS
 from unle.diagnose.members import member_agreement
 from unle.diagnose.normaliser import TITLE as NORMALISER
 from unle.diagnose.normaliser import normaliser
+from unle.diagnose.posterior_sbc import TITLE as POSTERIOR_SBC
+from unle.diagnose.posterior_sbc import calibrate_around, posterior_sbc
 from unle.diagnose.predictive import TITLE as PREDICTIVE
 from unle.diagnose.predictive import predictive
 from unle.diagnose.record import ORDER, Check, NotApplicable, NotMade, Skipped, Verdict, at_most, worst
@@ -42,18 +51,22 @@ from unle.diagnose.sbc import TITLE as SBC
 from unle.diagnose.sbc import sbc
 from unle.diagnose.short_run import TITLE as SHORT_RUN
 from unle.diagnose.short_run import short_run
+from unle.diagnose.tail_rank import TITLE as TAIL_RANK
+from unle.diagnose.tail_rank import tail_rank
 from unle.diagnose.tarp import TITLE as TARP
 from unle.diagnose.tarp import tarp
 from unle.diagnose.training_health import TITLE as TRAINING
 from unle.diagnose.training_health import training_health
 from unle.diagnose.validity_calibration import TITLE as VALIDITY
 from unle.diagnose.validity_calibration import validity_calibration
+from unle.diagnose.within import without_region
 from unle.diagnose.z_uniformity import z_uniformity
 from unle.errors import InputError, StoreError
 from unle.models import Ensemble, TractableLikelihood
 from unle.progress import progress
 from unle.store.json_files import plain, read_json, write_json
 
+Z_DRAWS = 100  # of the posterior at which Z is estimated: its spread to a tenth
 LATER = "it takes longer than the others: unle check DIR makes it."
 
 
@@ -72,9 +85,13 @@ def _cloud(evidence: Evidence) -> Check:
 
 
 def _normaliser(evidence: Evidence) -> Check:
-    if not isinstance(evidence.posterior.likelihood, Ensemble):
-        raise NotApplicable("the likelihood is not a tilted model.")
-    return normaliser(z_uniformity(evidence.posterior, evidence.at_x_o, seed=evidence.seed))
+    if not isinstance(evidence.members.ensemble, Ensemble):
+        raise NotApplicable("the likelihood is not a tilted model: its normaliser is not in question.")
+    found = z_uniformity(evidence.posterior, evidence.at_x_o, seed=evidence.seed, n_theta=Z_DRAWS)
+    if not found.trustworthy:  # more draws of the bases, at fewer draws of theta
+        few, many = Z_DRAWS // 2, 4 * found.n_data
+        found = z_uniformity(evidence.posterior, evidence.at_x_o, seed=evidence.seed, n_theta=few, n_data=many)
+    return normaliser(found)
 
 
 def _grid(evidence: Evidence) -> Check:
@@ -90,7 +107,8 @@ def _grid(evidence: Evidence) -> Check:
 
 
 def _members(evidence: Evidence) -> Check:
-    return member_agreement(*evidence.member_logs, names=evidence.at_x_o.names)
+    logs, draws = evidence.member_logs
+    return member_agreement(logs, draws, evidence.at_x_o.names, geometric=evidence.members.geometric)
 
 
 def _short_run(evidence: Evidence) -> Check:
@@ -99,7 +117,21 @@ def _short_run(evidence: Evidence) -> Check:
 
 
 def _predictive(evidence: Evidence) -> Check:
-    return predictive(evidence.replicas, evidence.at_x_o.x_o)
+    return predictive(evidence.replicas, evidence.at_x_o.x_o, twins=evidence.twins)
+
+
+def _tail_rank(evidence: Evidence) -> Check:
+    likelihood, twins, x_o = without_region(evidence.tractable), evidence.twins, evidence.at_x_o.x_o
+    usable = twins.valid[:, 0]
+    theta = twins.theta[usable]
+    return tail_rank(at_every(likelihood, theta, x_o[None])[0], at_own(likelihood, theta, twins.x[usable, 0]))
+
+
+def _posterior_sbc(evidence: Evidence) -> Check:
+    draws = evidence.at_x_o
+    ess = float(np.nan_to_num(np.asarray(draws.summary()["ess_bulk"], dtype=float)).min())
+    around, shared = calibrate_around(evidence.tractable, draws, evidence.twins, ess=ess, seed=evidence.seed)
+    return posterior_sbc(around, effective=shared)
 
 
 def _local(evidence: Evidence) -> Check:
@@ -113,6 +145,9 @@ def _local(evidence: Evidence) -> Check:
 CHECKS: tuple[Entry, ...] = (
     Entry("cloud", CLOUD, _cloud),
     Entry("training", TRAINING, lambda evidence: training_health(evidence.metrics)),
+    Entry("information", INFORMATION, lambda evidence: information(evidence.metrics)),
+    Entry("certificate", CERTIFICATE, lambda evidence: certificate(evidence.metrics)),
+    Entry("rounds", ROUNDS, lambda evidence: lost_rounds(evidence.metrics)),
     Entry("sampler", SAMPLER, lambda evidence: sampler_health(evidence.at_x_o)),
     Entry("learned_normaliser", LEARNED, lambda evidence: learned_normaliser(evidence.metrics)),
     Entry("inner_mixing", INNER, lambda evidence: inner_mixing(evidence.at_x_o.info)),
@@ -121,6 +156,8 @@ CHECKS: tuple[Entry, ...] = (
     Entry("members", MEMBERS, _members),
     Entry("normaliser", NORMALISER, _normaliser),
     Entry("predictive", PREDICTIVE, _predictive),
+    Entry("tail_rank", TAIL_RANK, _tail_rank),
+    Entry("posterior_sbc", POSTERIOR_SBC, _posterior_sbc),
     Entry("short_run", SHORT_RUN, _short_run, later=True),
     Entry("sbc", SBC, lambda evidence: sbc(evidence.calibration)),
     Entry("coverage", COVERAGE, lambda evidence: coverage(evidence.calibration)),

@@ -22,12 +22,15 @@ from jaxtyping import Float
 
 from unle.diagnose.calibration import Calibration, calibrate
 from unle.diagnose.record import NotApplicable, NotMade
-from unle.models import Ensemble, TractableLikelihood
+from unle.diagnose.twins import Twins
+from unle.diagnose.within import Members, members_within
+from unle.models import Ensemble, Mixture, TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.simulate import simulate
 from unle.simulate.run import simulate_at
 
 PAIRS = 300
+WEIGHED = 500  # draws of each of their posteriors: levels are exact with any number
 REPLICAS = 500
 FEWEST_REPLICAS = 50
 PATIENCE = 30.0  # seconds of simulation that are spent without being asked to
@@ -81,24 +84,23 @@ class Evidence:
     def calibration(self) -> Calibration:
         """Posteriors of simulated observations."""
         self.for_all_observations()
-        if not isinstance(self.posterior.likelihood, TractableLikelihood):
-            raise NotMade(NO_DENSITY)
+        _ = self.tractable
         wanted = self.simulations
         if wanted is None:
             wanted = PAIRS if PAIRS * self.seconds <= PATIENCE else 0
         if wanted and self.simulator is not None:
             fresh = simulate(self.simulator, self.posterior.prior, wanted, seed=self.seed + ANOTHER_SEED)
             self.notes.append(f"{len(fresh)} fresh simulations, {int(fresh.valid.sum())} of them valid.")
-            return calibrate(self.posterior, fresh.valid_theta, fresh.valid_x, seed=self.seed)
+            return calibrate(self.posterior, fresh.valid_theta, fresh.valid_x, draws=WEIGHED, seed=self.seed)
         if self.simulations:
             raise NotMade("fresh simulations need the simulator: unle check DIR --model FILE.")
         rows = np.random.default_rng([self.seed, 606]).permutation(len(self.theta))[:PAIRS]
         self.notes.append("Calibration used the simulations of the fit.")
-        return calibrate(self.posterior, self.theta[rows], self.x[rows], seed=self.seed, in_sample=True)
+        return calibrate(self.posterior, self.theta[rows], self.x[rows], draws=WEIGHED, seed=self.seed, in_sample=True)
 
     @cached_property
-    def replicas(self) -> Float[np.ndarray, "n rows dim_x"]:
-        """Simulations at posterior draws, as many rows each as the observation has."""
+    def twins(self) -> Twins:
+        """Two simulations at each of some posterior draws, with as many rows each as the observation has."""
         draws = self.at_x_o
         if self.simulator is None:
             raise NotMade("replicas need the simulator: unle check DIR --model FILE.")
@@ -111,12 +113,26 @@ class Evidence:
                 f"{FEWEST_REPLICAS} replicas would take {minutes:.0f} minutes: unle check DIR --simulations {PAIRS}."
             )
         values = np.asarray(draws, float)
-        theta = values[np.linspace(0, len(values) - 1, n).astype(int)]
-        made = simulate_at(self.simulator, np.repeat(theta, rows, axis=0), seed=self.seed + ANOTHER_SEED + 1)
-        whole = made.valid.reshape(n, rows).all(axis=1)
-        if whole.sum() < FEWEST_REPLICAS:
-            raise NotMade(f"only {int(whole.sum())} of {n} replicas are valid.")
-        return made.x.reshape(n, rows, -1)[whole]
+        chosen = np.linspace(0, len(values) - 1, n // 2).astype(int)
+        theta = np.repeat(values[chosen], 2 * rows, axis=0)
+        made = simulate_at(self.simulator, theta, seed=self.seed + ANOTHER_SEED + 1)
+        whole = np.asarray(made.valid.reshape(len(chosen), 2, rows).all(axis=2))
+        return Twins(values[chosen], chosen, made.x.reshape(len(chosen), 2, rows, -1), whole)
+
+    @cached_property
+    def replicas(self) -> Float[np.ndarray, "n rows dim_x"]:
+        """Simulations at posterior draws that did not fail."""
+        twins = self.twins
+        if twins.valid.sum() < FEWEST_REPLICAS:
+            raise NotMade(f"only {int(twins.valid.sum())} of {twins.valid.size} replicas are valid.")
+        return twins.x[twins.valid]
+
+    @cached_property
+    def tractable(self) -> TractableLikelihood:
+        """The likelihood, if it has a density."""
+        if not isinstance(self.posterior.likelihood, TractableLikelihood):
+            raise NotMade(NO_DENSITY)
+        return self.posterior.likelihood
 
     @cached_property
     def standardised(self) -> tuple[Float[np.ndarray, "n data"], Float[np.ndarray, "rows data"]]:
@@ -127,21 +143,27 @@ class Evidence:
         return standard[: len(self.x)], standard[len(self.x) :]
 
     @cached_property
+    def members(self) -> Members:
+        """The members of the likelihood, wherever they are in it."""
+        found = members_within(self.posterior.likelihood)
+        if found is None:
+            raise NotApplicable("the likelihood is not an ensemble.")
+        return found
+
+    @cached_property
     def member_logs(self) -> tuple[Float[np.ndarray, "n member"], Float[np.ndarray, "n dim"]]:
         """Every member's log-likelihood of the observation at some of its draws, and these draws."""
-        likelihood = self.posterior.likelihood
-        if not isinstance(likelihood, Ensemble):
-            raise NotApplicable("the likelihood is not an ensemble of tilted models.")
-        if likelihood.size < 2:
+        ensemble = self.members.ensemble
+        if ensemble.size < 2:
             raise NotApplicable("the fit has one member only.")
         values = np.asarray(self.at_x_o, np.float32)
         some = values[np.linspace(0, len(values) - 1, min(len(values), MEMBER_DRAWS)).astype(int)]
         rows = jnp.asarray(self.at_x_o.x_o, jnp.float32)
-        return np.asarray(_member_logs(likelihood, jnp.asarray(some), rows), float), some
+        return np.asarray(_member_logs(ensemble, jnp.asarray(some), rows), float), some
 
 
 @eqx.filter_jit
-def _member_logs(likelihood: Ensemble, theta, rows):
+def _member_logs(likelihood: Ensemble | Mixture, theta, rows):
     prepared = jax.vmap(likelihood.prepare)(rows)
 
     def one(theta):

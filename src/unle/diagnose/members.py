@@ -1,10 +1,10 @@
 r"""Do the members of the ensemble tell the same story at x_o?
 
-The posterior of the mixture is drawn; weights q_k(x_o | theta) / q(x_o | theta) turn its draws into those of member k
-alone.  The total variation between member and mixture, 1/2 E|w_k - 1|, is the share of the posterior on which they
-disagree: 0 if they are equal, 1 if they have nothing in common.  Members differ by their seed and by the rows they
-were trained on, so this is what another seed or another thousand simulations might have said.  The mixture is as wide
-as their disagreement, hence honest about it; more simulations would narrow it.
+The posterior of all members together is drawn, of their mixture or of their geometric mean q; weights q_k(x_o | theta)
+/ q(x_o | theta) turn its draws into those of member k alone.  The total variation between the two, 1/2 E|w_k - 1|, is
+the share of the posterior on which they disagree: 0 if they are equal, 1 if they have nothing in common.  Members
+differ by their seed and by the rows they were trained on, so this is what another seed or another thousand simulations
+might have said.  The mixture is as wide as their disagreement, hence honest about it; more simulations would narrow it.
 """
 
 import numpy as np
@@ -21,20 +21,24 @@ def member_agreement(
     member_logs: Float[np.ndarray, "draw member"],
     draws: Float[np.ndarray, "draw dim"],
     names: tuple[str, ...] = (),
+    *,
+    geometric: bool = False,
 ) -> Check:
     """Compare members at one observation.
 
     Args:
-        member_logs: log-likelihood of x_o under every member at draws of the mixture's posterior.
+        member_logs: log-likelihood of x_o under every member at draws of the posterior of all of them.
         draws: these draws.
         names: of the parameters.
+        geometric: whether the draws are of the members' geometric mean, rather than of their mixture.
 
     Returns:
-        A `Check`; array `means`, the posterior mean of every member in standard deviations of the mixture.
+        A `Check`; array `means`, the posterior mean of every member in standard deviations of the draws.
     """
     logs = np.asarray(member_logs, float)
-    mixture = np.logaddexp.reduce(logs, axis=1, keepdims=True)
-    weights = np.exp(logs - mixture)
+    together = logs.mean(axis=1, keepdims=True) if geometric else np.logaddexp.reduce(logs, axis=1, keepdims=True)
+    ratio = logs - together
+    weights = np.exp(ratio - ratio.max(axis=0))
     weights = weights / np.maximum(weights.mean(axis=0), 1e-300)  # each member has a posterior of its own
     disagreement = 0.5 * np.mean(np.abs(weights - 1), axis=0)
     draws = np.asarray(draws, float)

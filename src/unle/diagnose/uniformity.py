@@ -49,8 +49,12 @@ class Uniformity(NamedTuple):
         return "narrow" if width > 0 else "wide"
 
 
-def uniformity(u: Float[np.ndarray, " n"]) -> Uniformity:
+def uniformity(u: Float[np.ndarray, " n"], *, variance: float = 1.0) -> Uniformity:
     """Test numbers for uniformity on [0, 1].
+
+    Args:
+        u: the numbers.
+        variance: of each b_k under uniformity; 1 for independent numbers, more where they have an error in common.
 
     Example:
         >>> import numpy as np
@@ -62,7 +66,7 @@ def uniformity(u: Float[np.ndarray, " n"]) -> Uniformity:
     z = 2 * u - 1
     n = len(u)
     polynomials = [np.polynomial.Legendre.basis(k)(z) * np.sqrt(2 * k + 1) for k in range(1, ORDER + 1)]
-    coefficients = np.array([p.sum() for p in polynomials]) / np.sqrt(n)
+    coefficients = np.array([p.sum() for p in polynomials]) / np.sqrt(n * variance)
     ordered = np.sort(u)
     above = np.max(np.arange(1, n + 1) / n - ordered)
     below = np.max(ordered - np.arange(n) / n)

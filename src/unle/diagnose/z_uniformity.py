@@ -12,6 +12,14 @@ log-sd s, and an otherwise perfect posterior would reach a C2ST of about Phi(s /
 The same numbers repair the draws: the weights w_i = 1 / Z(theta_i) turn plain draws into draws of the posterior that
 takes Z into account, the one a sampler for doubly-intractable targets would give.
 
+Sequential runs report the geometric mean of their members.  What takes the place of Z is then
+
+    C(theta) = int prod_k q_k(x | theta)^(1/K) dx,
+
+of the members as they are, Z_k(theta) included, by importance sampling from the mixture of their bases.  It varies even
+where every Z_k is constant, if the members agree better at some theta than at others.  Boxes and probabilities of
+failure around a likelihood are functions of theta that belong to the posterior, and are left alone.
+
 Reference: Glaser et al., 2023, appendix C.3, which compares the two kinds of sampling.
 """
 
@@ -26,6 +34,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from unle.diagnose.within import Members, members_within
 from unle.errors import InputError
 from unle.models import Ensemble, TiltedLikelihood, TiltedModel
 from unle.posterior import Draws, Posterior
@@ -46,19 +55,20 @@ class ZUniformity:
     Attributes:
         names: parameter names.
         theta: the posterior draws at which Z was estimated.
-        log_z: log Z of the mixture there.
+        log_z: log Z of the mixture there, or log C of the geometric mean.
         log_z_error: standard error of each; most of it is common to all theta and does no harm.
         member_log_z: log Z of each member.
-        member_ess: ESS/N of the importance weights behind each of them.
-        rows: i.i.d. rows in the observation; Z counts once for each.
+        member_ess: ESS/N of the importance weights behind each of them; of a geometric mean, those behind C.
+        rows: i.i.d. rows in the observation, times the power of a tempered likelihood; Z counts once for each.
         sd: spread of log Z over the posterior, Monte-Carlo noise subtracted, times `rows`.
         member_sd: the same for each member by itself.
         span: largest minus smallest log Z, times `rows`, noise included.
         weight_ess: ESS/N of the weights 1 / Z(theta)^rows.
         shift: how far the correction moves each parameter's mean, in posterior standard deviations.
-        likelihood: the likelihood that was checked.
+        likelihood: the ensemble that was checked.
         n_data: draws of each base behind an estimate.
         seed: of these draws.
+        geometric: whether the posterior is that of the members' geometric mean.
     """
 
     names: tuple[str, ...]
@@ -67,7 +77,7 @@ class ZUniformity:
     log_z_error: Float[np.ndarray, " n"]
     member_log_z: Float[np.ndarray, "member n"]
     member_ess: Float[np.ndarray, "member n"]
-    rows: int
+    rows: float
     sd: float
     member_sd: Float[np.ndarray, " member"]
     span: float
@@ -76,6 +86,7 @@ class ZUniformity:
     likelihood: Ensemble
     n_data: int
     seed: int
+    geometric: bool = False
 
     @property
     def ess(self) -> float:
@@ -133,7 +144,8 @@ class ZUniformity:
         """
         theta = _values(draws, len(self.names))
         flat = theta.reshape(-1, theta.shape[-1])
-        log_z = _estimate(self.likelihood, flat, seed=self.seed, n_data=n_data).log_z
+        estimate = _estimate_mean if self.geometric else _estimate
+        log_z = estimate(self.likelihood, flat, seed=self.seed, n_data=n_data).log_z
         weights = -self.rows * log_z.reshape(theta.shape[:-1])
         shifts = jr.uniform(jr.key(seed), (len(theta),))
         chosen = np.asarray(jax.vmap(systematic_indices)(shifts, jnp.asarray(weights, jnp.float32)))
@@ -165,7 +177,7 @@ def z_uniformity(
     """Check that the normaliser of a tilted model does not depend on theta where the posterior is.
 
     Args:
-        posterior: fitted by `AUNLE`.
+        posterior: fitted by `AUNLE` or `SUNLE`.
         draws: its draws for one observation, as `Draws` or as an array (n, d).
         seed: fixes the choice of draws and the importance sampling.
         n_theta: draws at which Z is estimated (all, if there are fewer).
@@ -180,7 +192,9 @@ def z_uniformity(
         >>> draws = posterior.sample(x_o)  # doctest: +SKIP
         >>> print(unle.z_uniformity(posterior, draws))  # doctest: +SKIP
     """
-    likelihood = _as_ensemble(posterior.likelihood)
+    members = _members(posterior.likelihood)
+    likelihood = members.ensemble
+    assert isinstance(likelihood, Ensemble)
     theta = _values(draws, posterior.prior.dim)
     theta = theta.reshape(-1, theta.shape[-1])
     if n_theta < 2 or n_data < 2 or len(theta) < 2:
@@ -190,8 +204,9 @@ def z_uniformity(
         )
     rng = np.random.default_rng(seed)
     theta = theta[rng.permutation(len(theta))[:n_theta]]
-    rows = len(draws.x_o) if isinstance(draws, Draws) else 1
-    estimate = _estimate(likelihood, theta, seed=seed, n_data=n_data)
+    rows = members.power * (len(draws.x_o) if isinstance(draws, Draws) else 1)
+    how = _estimate_mean if members.geometric else _estimate
+    estimate = how(likelihood, theta, seed=seed, n_data=n_data)
     log_weights = -rows * estimate.log_z
     weights = np.exp(log_weights - np.max(log_weights))
     weights /= weights.sum()
@@ -212,6 +227,7 @@ def z_uniformity(
         likelihood=likelihood,
         n_data=n_data,
         seed=seed,
+        geometric=members.geometric,
     )
 
 
@@ -275,6 +291,43 @@ def _log_z_halves(
     return jax.lax.map(one, thetas, batch_size=CHUNK)
 
 
+def _estimate_mean(likelihood: Ensemble, theta: Float[np.ndarray, "n dim"], *, seed: int, n_data: int) -> _Estimate:
+    """Return estimates of log C; the members' own are those of `_estimate`."""
+    alone = _estimate(likelihood, theta, seed=seed, n_data=n_data)
+    n, per_base = len(theta), -(-n_data // (2 * likelihood.size))
+    padded = np.concatenate([theta, np.repeat(theta[-1:], -n % CHUNK, axis=0)])
+    halves, share = _log_c_halves(jr.key(seed), likelihood, jnp.asarray(padded, jnp.float32), per_base)
+    halves, share = np.asarray(halves, float)[:n].T, np.asarray(share, float)[:n]
+    variance = np.maximum(1 / np.maximum(share, 1e-12) - 1, 0) / (2 * per_base * likelihood.size)
+    behind = np.broadcast_to(share, alone.member_ess.shape)
+    return replace(
+        alone, log_z=_log_mean_exp(halves), error=np.sqrt(variance), halves=halves, member_ess=np.array(behind)
+    )
+
+
+@eqx.filter_jit
+def _log_c_halves(
+    key: PRNGKeyArray, likelihood: Ensemble, thetas: Float[Array, "n dim"], per_base: int
+) -> tuple[Float[Array, "n 2"], Float[Array, " n"]]:
+    """Estimate log C(theta) twice, and return ESS/N of both halves together."""
+    bases, size = likelihood.models.base, likelihood.size
+    v = eqx.filter_vmap(lambda key, base: base.draws_whitened(key, 2 * per_base))(jr.split(key, size), bases)
+
+    def one(theta):
+        t = likelihood.theta_space.forward(theta)
+        w = eqx.filter_vmap(lambda base, v: jax.vmap(lambda v: base.unwhiten(t, v))(v))(bases, v)
+        w = jnp.swapaxes(w.reshape(size, 2, per_base, -1), 0, 1).reshape(2 * size * per_base, -1)  # half by half
+
+        def log_weight(w):
+            mean = jnp.mean(likelihood.member_log_likelihoods(theta, w))
+            return mean - log_mean_exp(eqx.filter_vmap(lambda base: base.log_density(t, w))(bases))
+
+        weights = jax.vmap(log_weight)(w)
+        return jax.vmap(log_mean_exp)(weights.reshape(2, -1)), ess(weights)
+
+    return jax.lax.map(one, thetas, batch_size=CHUNK)
+
+
 def _sd_without_noise(halves: Float[np.ndarray, "2 *member n"]) -> Any:
     """Return the sd over theta: the errors of two halves are independent, so their covariance has no noise in it."""
     centred = halves - halves.mean(axis=-1, keepdims=True)
@@ -290,17 +343,19 @@ def _ess(log_weights: Float[np.ndarray, " n"]) -> float:
     return float(np.sum(weights) ** 2 / np.sum(weights**2) / len(weights))
 
 
-def _as_ensemble(likelihood: Any) -> Ensemble:
+def _members(likelihood: Any) -> Members:
     if isinstance(likelihood, TiltedLikelihood):
         arrays, static = eqx.partition(likelihood.model, eqx.is_array)
         models = eqx.combine(jax.tree.map(lambda leaf: leaf[None], arrays), static)
-        return Ensemble(likelihood.theta_space, likelihood.x_space, models, likelihood.log_z[None])
-    if not isinstance(likelihood, Ensemble):
+        alone = Ensemble(likelihood.theta_space, likelihood.x_space, models, likelihood.log_z[None])
+        return Members(alone, geometric=False, power=1.0)
+    found = members_within(likelihood)
+    if found is None or not isinstance(found.ensemble, Ensemble):
         raise InputError(
-            f"expected a posterior with a tilted likelihood, as AUNLE fits; got a {type(likelihood).__name__}, "
-            "whose normaliser is not in question."
+            f"expected a posterior with a tilted likelihood, as AUNLE and SUNLE fit; got a "
+            f"{type(likelihood).__name__}, whose normaliser is not in question."
         )
-    return likelihood
+    return found
 
 
 def _values(draws: Draws | Any, dim: int) -> Float[np.ndarray, "chain draw dim"]:

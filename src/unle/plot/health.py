@@ -150,6 +150,18 @@ def local_probabilities(check: Check):
     return figure
 
 
+def likelihood_rank(check: Check):
+    """Show the log-likelihood of x_o among those of its replicas."""
+    with style():
+        figure, axis = _panel()
+        axis.hist(check.arrays["of_replicas"], bins=30, color=LEARNED, alpha=0.6, label="replicas")
+        axis.axvline(float(check.arrays["of_x_o"][0]), color=EXACT, label="x_o, mean over the draws")
+        axis.set(xlabel="log q(x | theta) at posterior draws", yticks=[])
+        axis.legend()
+        figure.draw_without_rendering()
+    return figure
+
+
 def normaliser_spread(check: Check):
     """Show log Z over the posterior."""
     with style():

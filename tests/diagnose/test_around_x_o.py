@@ -1,0 +1,220 @@
+"""Checks around one observation: calibration with the posterior as prior, twins, the rank of the likelihood."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from unle.diagnose import (
+    Evidence,
+    calibrate_around,
+    coverage,
+    default_checks,
+    posterior_sbc,
+    predictive,
+    sbc,
+    tail_rank,
+)
+from unle.diagnose.coverage import held
+from unle.diagnose.members import member_agreement
+from unle.diagnose.posterior_sbc import OF_X_O, OF_Y
+from unle.diagnose.record import NotApplicable, NotMade
+from unle.diagnose.twins import Twins, width
+from unle.diagnose.within import members_within, without_region
+from unle.models import GivenValid, Region
+from unle.posterior import Posterior
+from unle.space import Prior, fit_theta_space
+
+FILE = Path(__file__).parents[2] / "scripts" / "trust.py"
+spec = importlib.util.spec_from_file_location("trust_around", FILE)
+trust = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(trust)
+
+
+def test_nobody_is_ranked_among_draws_of_his_own_chain():
+    likelihood, draws, twins = trust.learned(0, "right", 15)
+    around, shared = calibrate_around(likelihood, draws, twins, ess=2000.0)
+    left_out = ~np.isfinite(around.log_weights)
+    np.testing.assert_array_equal(left_out.sum(axis=1), np.full(len(around), 500))
+    for row, place in zip(left_out, twins.index, strict=True):
+        np.testing.assert_array_equal(np.flatnonzero(row) // 500, np.full(500, place // 500))
+    assert around.names == ("a", "b", OF_Y, OF_X_O)
+    assert shared == 1500
+
+
+def test_a_single_chain_is_taken_for_two():
+    likelihood, draws, twins = trust.learned(0, "right", 15)
+    one = replace(draws, values=draws.values.reshape(1, 2000, 2))
+    around, shared = calibrate_around(likelihood, one, twins, ess=2000.0)
+    assert np.isfinite(around.log_weights).sum(axis=1).min() == 1000
+    assert shared == 1000
+    assert posterior_sbc(around, effective=shared).verdict == "good"
+
+
+def test_the_variance_of_shared_draws_is_that_of_the_test():
+    """With few draws in common the plain test would cry wolf: b_k has the variance 1 + N / L."""
+    rng = np.random.default_rng(0)
+    n, size = 250, 250
+    shift = []
+    for _ in range(400):
+        common, own = rng.normal(size=size), rng.normal(size=n)
+        levels = (np.searchsorted(np.sort(common), own) + rng.uniform(size=n)) / (size + 1)
+        shift.append(trust_coefficient(levels))
+    ratio = np.var(shift) / (1 + n / size)
+    assert abs(ratio - 1) < 3.3 * np.sqrt(2 / 400)  # three standard errors of a variance, and a tenth
+
+
+def trust_coefficient(levels: np.ndarray) -> float:
+    return float(np.sqrt(3) * np.sum(2 * levels - 1) / np.sqrt(len(levels)))
+
+
+def test_few_effective_draws_are_refused():
+    likelihood, draws, twins = trust.learned(0, "right", 15)
+    with pytest.raises(NotMade, match="independent draws"):
+        calibrate_around(likelihood, draws, twins, ess=60.0)
+
+
+def test_the_box_counts_once():
+    likelihood, draws, twins = trust.learned(0, "right", 15)
+    space = fit_theta_space(np.asarray(draws))
+    box = Region(space, jnp.array([-0.5, -0.5]), jnp.array([0.5, 0.5]))
+    inside = GivenValid(likelihood, box)
+    assert without_region(inside) is likelihood
+    assert without_region(GivenValid(inside, box)) is likelihood
+    plain, _ = calibrate_around(likelihood, draws, twins, ess=2000.0)
+    boxed, _ = calibrate_around(inside, draws, twins, ess=2000.0)
+    np.testing.assert_array_equal(plain.log_weights, boxed.log_weights)
+
+
+def test_x_o_in_the_middle_of_its_replicas_is_no_fault():
+    """One datum, a flat prior: x_o is the very mean of its replicas, for the right posterior."""
+    rng = np.random.default_rng(0)
+    for x_o in (0.0, 3.0):
+        draws = x_o + trust.NOISE * rng.normal(size=(500, 1))
+        twins = trust.twins_of(draws, rng)
+        check = predictive(twins.x.reshape(-1, 1, 1), [x_o], twins=twins)
+        assert check.verdict == "good"
+        assert check.numbers["distance_ratio"] == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_posterior_seven_times_too_wide_is_called_too_wide():
+    check = trust.replicated(0, "seven times too wide")
+    assert check.verdict == "bad"
+    assert "too wide" in check.advice
+    assert check.numbers["smallest_tail"] > 0.01  # x_o lies well inside: the other looks see nothing
+
+
+def test_a_simulator_without_noise_has_no_unit_of_width():
+    theta = np.random.default_rng(0).normal(size=(60, 2))
+    same = np.repeat(theta[:, None, None], 2, axis=1)
+    assert width(Twins(theta, np.arange(60), same, np.ones((60, 2), bool)), np.zeros((1, 2))) is None
+    noisy = np.concatenate([same, np.random.default_rng(1).normal(size=(60, 2, 1, 1))], axis=3)
+    found = width(Twins(theta, np.arange(60), noisy, np.ones((60, 2), bool)), np.zeros((1, 3)))
+    assert found is not None
+    assert found.p_value > 0.01  # the coordinates without noise are left out
+
+
+def test_an_observation_of_no_likelihood_is_lost():
+    assert tail_rank(np.full(50, -np.inf), np.linspace(-3, 0, 50)).verdict == "bad"
+
+
+@pytest.mark.parametrize(("true", "most"), [(0.88, 0.02), (0.85, 0.001)])
+def test_overconfident_regions_are_seldom_called_good(true, most):
+    good = [k for k in range(301) if held(np.r_[np.full(k, 0.2), np.full(300 - k, 0.99)][:300]).at_95 >= 0.92]
+    assert binom.sf(min(good) - 1, 300, true) < most
+    exactly = np.r_[np.linspace(0, 0.95, 276), np.linspace(0.951, 1, 24)]
+    assert held(exactly).p_value > 0.01
+    short = np.r_[np.linspace(0, 0.95, 275), np.linspace(0.951, 1, 25)]
+    assert held(short).p_value < 0.01
+
+
+def test_one_width_of_five_that_is_off_by_two_is_seen():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(300, 5))
+    x = truth + trust.NOISE * rng.normal(size=truth.shape)
+    for factor in (0.5, 2.0):
+        sd = np.sqrt(trust.VARIANCE) * np.array([factor, 1, 1, 1, 1])
+        draws = trust.SHRINK * x[:, None] + sd * rng.normal(size=(300, 500, 5))
+
+        def height(theta, centre, sd=sd):
+            return -0.5 * np.sum(((theta - trust.SHRINK * centre) / sd) ** 2, axis=-1)
+
+        told = trust.Calibration.of_draws(
+            truth, x, draws, heights=height(draws, x[:, None]), true_height=height(truth, x)
+        )
+        assert sbc(told).verdict == "bad"
+        assert coverage(told).verdict == "bad"
+
+
+def test_members_of_a_geometric_mean_are_weighed_by_it():
+    rng = np.random.default_rng(0)
+    centres = np.array([-0.2, 0.2])
+    for geometric in (True, False):
+        side = 0.0 if geometric else rng.choice(centres, 4000)
+        draws = side + rng.normal(size=4000)
+        check = member_agreement(-0.5 * (draws[:, None] - centres) ** 2, draws[:, None], geometric=geometric)
+        np.testing.assert_allclose(check.arrays["means"][:, 0], centres, atol=4 / np.sqrt(4000))
+
+
+def evidence(kind: str, **changes) -> Evidence:
+    likelihood, draws, _ = trust.learned(3, kind, 15)
+    prior = Prior.normal([0.0, 0.0], [1.0, 1.0], names=["a", "b"])
+    rng = np.random.default_rng(1)
+    theta = rng.normal(size=(300, 2))
+    x = theta + trust.NOISE * rng.normal(size=theta.shape)
+    info = {"acceptance": 0.3}
+    return Evidence(
+        **{"posterior": Posterior(prior, likelihood), "draws": replace(draws, info=info), "theta": theta, "x": x}
+        | {"simulator": simulator, "seed": 7, **changes}
+    )
+
+
+def simulator(theta, rng):
+    return theta + trust.NOISE * rng.normal(size=2)
+
+
+def test_the_verdict_rests_on_checks_that_can_refute():
+    right = default_checks(evidence("right"))
+    made = {check.name for check in right.checks}
+    assert {"cloud", "sampler", "predictive", "tail_rank", "posterior_sbc", "sbc", "coverage", "tarp"} <= made
+    assert right.verdict == "good", right.reasons
+    wrong = default_checks(evidence("too narrow"))
+    assert wrong.verdict == "bad"
+    assert wrong.reasons[0].startswith("bad: ")
+
+
+def test_a_sequential_run_is_calibrated_around_its_observation():
+    found = default_checks(evidence("too narrow", amortised=False))
+    assert {one.name for one in found.skipped} >= {"sbc", "coverage", "tarp"}
+    assert not found.missing
+    assert next(check for check in found.checks if check.name == "posterior_sbc").verdict == "bad"
+    assert default_checks(evidence("right", amortised=False)).verdict == "good"
+
+
+@pytest.mark.parametrize("changes", [{"simulator": None}, {"seconds": 60.0}])
+def test_simulations_that_cannot_be_had_leave_a_doubt(changes):
+    found = default_checks(evidence("right", **changes, amortised=False))
+    assert {one.name for one in found.missing} == {"predictive", "tail_rank", "posterior_sbc"}
+    assert found.verdict == "doubtful"
+    assert all("unle check DIR" in line for line in found.reasons)
+
+
+def test_records_that_the_fit_did_not_write_are_not_asked_for():
+    for check in (trust.information, trust.certificate, trust.lost_rounds):
+        with pytest.raises(NotApplicable):
+            check([{"stage": "fitted"}])
+
+
+def test_numbers_that_are_not_numbers_are_bad():
+    nan = float("nan")
+    assert trust.information([{"stage": "information", "nats": nan, "error": 0.1}]).verdict == "bad"
+    record = {"log_z_gap": nan, "log_z_error": 0.1, "pareto_k": 0.2, "outweigh": 0.0}
+    assert trust.certificate([{"stage": "certificate", **record}]).verdict == "bad"
+
+
+def test_a_likelihood_without_members_has_none():
+    assert members_within(trust.learned(0, "right", 15)[0]) is None
