@@ -31,6 +31,7 @@ SEQUENTIAL = {"sunle": SUNLE, "snle": SNLE}
 METHODS = (*AMORTISED, *SEQUENTIAL)
 ROUNDS = 10
 DRAWS = 10_000  # as `unle run` makes
+NOISES = {True: "noise", False: "normal"}  # of the base: learned, or Gaussian
 NO_VERDICT = "none"  # where the checks themselves failed
 KEY = ("simulator", "method", "seed", "observation")
 
@@ -145,7 +146,7 @@ def _kept(fitted: Fitted) -> Row:
     said = next((record for record in fitted.metrics[::-1] if record.get("stage") == "fitted"), {})
     short = {k: v for k, v in said.items() if k != "stage" and isinstance(v, str | int | float | bool)}
     return {
-        "base": short.get("base", ""),
+        "base": short.get("base", NOISES[bool(short["noise"])] if "noise" in short else ""),
         "energy": short.get("energy", ""),
         "fit": short,
         "valid": float(fitted.simulations.valid.mean()),
