@@ -23,10 +23,12 @@ GRID = np.linspace(-3, 3, 6001)
 
 
 def contaminated(e):
+    """Return the log-density of N(0, .3^2), with one in ten from N(0, 3^2)."""
     return np.logaddexp(np.log(0.9) + stats.norm.logpdf(e, scale=0.3), np.log(0.1) + stats.norm.logpdf(e, scale=3.0))
 
 
 def two_valued(e):
+    """Return the log-density of plus or minus two and N(0, .3^2)."""
     return np.logaddexp(stats.norm.logpdf(e, 2, 0.3), stats.norm.logpdf(e, -2, 0.3)) - np.log(2)
 
 

@@ -86,7 +86,8 @@ def test_how_to_compile_is_asked_at_the_first_call_and_depends_on_the_machine(mo
     assert not asked
     assert [program(1), program(2)] == [2, 3]
     large_program(lambda x: x, options=SEARCHING)(1)
-    assert given == [QUICKLY["gpu"], {}]  # {}: as XLA does by itself, which searches
+    assert given == [QUICKLY["gpu"], SEARCHING["gpu"]]
+    assert all(options["xla_gpu_deterministic_ops"] for options in given)  # the same fit twice is the same
     assert QUICKLY["gpu"] != QUICKLY["cpu"]
 
 

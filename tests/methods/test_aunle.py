@@ -10,7 +10,7 @@ import pytest
 import unle
 from unle.methods import AUNLE
 from unle.methods.pairs import standardised_pairs
-from unle.models import Flex, NoEnergy, TwoViews, length_seen
+from unle.models import Flex, NoEnergy, TwoViews, length_seen, reach_of
 from unle.posterior import Posterior, TemperedSmc
 from unle.samplers import Sweep
 from unle.simulate import Simulations
@@ -78,9 +78,11 @@ def test_the_base_is_kept_where_the_truth_is_gaussian(linear, bimodal):
     posterior, notes = linear
     assert isinstance(posterior.likelihood.models.energy, NoEnergy)
     np.testing.assert_array_equal(posterior.likelihood.log_z, np.zeros(2))
-    assert notes[-1] | {"outcome": None} == {
+    assert notes[-1] | {"outcome": None, "sentence": None} == {
         "stage": "fitted",
         "energy": "none",
+        "noise": False,
+        "sentence": None,
         "outcome": None,
         "gain": 0.0,
         "log_z": [0.0, 0.0],
@@ -91,6 +93,11 @@ def test_the_base_is_kept_where_the_truth_is_gaussian(linear, bimodal):
     assert not isinstance(posterior.likelihood.models.energy, NoEnergy)
     assert notes[-1]["energy"] in ("theta-free", "continued", "full")
     assert notes[-1]["gain"] > 0.3
+    assert notes[-1]["sentence"].startswith("Kept: Gaussian base and energies")
+    certificate = next(record for record in notes if record["stage"] == "certificate")
+    assert abs(certificate["log_z_gap"]) < 0.15 + 2 * certificate["log_z_error"]
+    # Nats about theta in x: 1/2 log(1 + 4 / .25) = 1.42 for one peak; two at +-4, one noise sd of .5, tell no less.
+    assert next(record for record in notes if record["stage"] == "information")["nats"] > 1.0
 
 
 def test_two_modes_of_equal_weight(bimodal):
@@ -105,8 +112,8 @@ def test_two_modes_of_equal_weight(bimodal):
 
 def test_metrics_tell_the_whole_training(bimodal):
     _, notes = bimodal
-    training = notes[:-1]
-    assert all(record["stage"] == "training" for record in training)
+    training = [record for record in notes if record["stage"] == "training"]
+    assert [record["stage"] for record in notes[len(training) :]] == ["information", "certificate", "fitted"]
     assert {record["sees_theta"] for record in training} == {False, True}
     assert all(np.isfinite(record["gain"]) for record in training)
 
@@ -227,7 +234,8 @@ def test_programs_are_compiled_ahead_of_their_use(monkeypatch, noise, programs):
         fitted = len(compiled)
         base = posterior.likelihood.models.base
         is_network = isinstance(base, TwoViews) and isinstance(base.base.correction, Flex)
-        energies = method.training.untrained(1, length_seen(base, 1, 1), members=2)
+        reach = reach_of(base, 1, members=2)
+        energies = method.training.untrained(1, length_seen(base, 1, 1), members=2, reach=reach)
         kept = eqx.tree_at(lambda p: p.likelihood.models.energy, posterior, energies)  # whatever the gate said
         kept.sample([0.0], seed=1)
     finally:

@@ -1,10 +1,12 @@
 """What AUNLE says about simulations it cannot learn from."""
 
+import jax.random as jr
 import numpy as np
 import pytest
 
 import unle
 from unle.methods.inputs import valid_pairs
+from unle.methods.pairs import order_of_rows, standardised_pairs
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +63,34 @@ def test_something_that_is_no_pair(prior):
         unle.AUNLE(prior).fit(3)
 
 
-def test_invalid_rows_are_dropped_with_their_count(prior, pair):
+def test_invalid_rows_are_not_trained_on(prior, pair):
     theta, x = pair
     x[:5] = np.nan
-    with pytest.warns(unle.UnleWarning, match="5 of 100 simulations are invalid"):
-        kept, _ = valid_pairs((theta, x), prior)
+    kept, _ = valid_pairs((theta, x), prior)
     assert len(kept) == 95
+
+
+def test_the_order_of_rows_does_not_matter(prior, pair):
+    theta, x = pair
+    x[::7] = np.nan
+    key = jr.key(0)
+
+    def standardised(order):
+        return standardised_pairs(key, (theta[order], x[order]), prior, members=2)
+
+    one, *others = (standardised(o) for o in (np.arange(100), np.arange(100)[::-1], np.argsort(x[:, 0])))
+    for other in others:
+        for a, b in zip(
+            (one.t, one.w, one.theta, one.valid), (other.t, other.w, other.theta, other.valid), strict=True
+        ):
+            np.testing.assert_array_equal(a, b)
+    first = np.asarray(one.theta)[:50, 0]
+    assert not np.array_equal(first, theta[:50, 0])  # and it is no order that anybody made
+
+
+def test_the_order_does_not_depend_on_the_units_of_x(prior, pair):
+    theta, x = pair
+    assert order_of_rows(theta, x).tolist() == order_of_rows(theta, 1e6 * x + 3).tolist()
 
 
 def test_an_ensemble_needs_members(prior):

@@ -14,7 +14,7 @@ from unle.models import AbstractEnergy, ConditionalGaussian, NoEnergy, Straight
 from unle.space import Prior, fit_theta_space
 from unle.train import BaseParticles, JointSpace, Splits, TiltedFit, Validation
 
-ROWS = 600
+ROWS = 1800
 
 
 class Narrow(AbstractEnergy):
@@ -40,7 +40,8 @@ def choice_of(members, scales=None, *, replace=True):
     states = jax.vmap(lambda key: particles.init(key, joint, one, t))(jr.split(jr.key(2), count))
     scored = Validation(np.ones(count), np.ones((count, 1)), jnp.zeros(count), jnp.ones(count))
     fit = TiltedFit(Narrow(jnp.asarray(members)), states, scored, Outcome.CONVERGED, [])
-    return gated(jr.key(3), joint, bases, fit, t, w, Splits(rows, rows), particles, replace=replace)
+    held = ROWS // count
+    return gated(jr.key(3), joint, bases, fit, t, w, Splits(rows, rows), particles, held=held, replace=replace)[0]
 
 
 def test_members_that_learned_are_kept_as_they_are():

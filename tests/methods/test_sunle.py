@@ -173,7 +173,7 @@ def test_energies_that_no_longer_help_are_dropped(monkeypatch):
     state = method.begin([0.0], budget=1200, rounds=4, seed=1)
     theta = state.propose()
     assert state.add((theta, two_peaks(theta, np.random.default_rng(0)))).energies
-    monkeypatch.setattr(sunle, "gated", lambda *_, **__: (sunle.Choice(None, None, 0.0), "no gain"))
+    monkeypatch.setattr(sunle._Task, "gate", lambda *_, **__: sunle.Choice(None, None, 0.0))
     theta = state.propose()
     assert not state.add((theta, two_peaks(theta, np.random.default_rng(1)))).energies
     assert state.carried is None

@@ -133,21 +133,22 @@ def test_a_network_that_ran_away_still_gives_finite_numbers():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slope))
 
 
-def test_two_views_are_both_residuals():
+def test_two_views_are_both_residuals_and_their_distance():
     base = gaussian(1.0)
     r, v = base.features(T[0], V[0]), base.whiten(T[0], V[0])
-    np.testing.assert_array_equal(TwoViews(base).features(T[0], V[0]), jnp.concatenate([r, v]))
+    expected = jnp.concatenate([r, v, jnp.sum(v**2)[None]])
+    np.testing.assert_array_equal(TwoViews(base).features(T[0], V[0]), expected)
     assert not np.allclose(r, v)
 
 
 @pytest.mark.parametrize(
     ("base", "seen"),
     [
-        (gaussian(1.0), 2 * DATA),
-        (eqx.tree_at(lambda b: b.correction, gaussian(1.0), Straight()), DATA),  # r is v
-        (BASES["fixed measure"](), DATA),  # and so it is here
-        (Repeated(gaussian(1.0), ((0, 2), (1, 3))), 4 * DATA),
-        (Repeated(eqx.tree_at(lambda b: b.correction, gaussian(1.0), Straight()), ((0, 2), (1, 3))), 2 * DATA),
+        (gaussian(1.0), 2 * DATA + 1),
+        (eqx.tree_at(lambda b: b.correction, gaussian(1.0), Straight()), DATA + 1),  # r is v
+        (BASES["fixed measure"](), DATA),  # it is no base whose distances mean anything
+        (Repeated(gaussian(1.0), ((0, 2), (1, 3))), 4 * DATA + 1),
+        (Repeated(eqx.tree_at(lambda b: b.correction, gaussian(1.0), Straight()), ((0, 2), (1, 3))), 2 * DATA + 1),
     ],
 )
 def test_a_second_view_is_given_where_it_differs(base, seen):

@@ -121,3 +121,15 @@ def test_stacked_energies_are_those_of_an_ensemble():
     assert abs(hidden.std() * np.sqrt(8) - 1) < 0.3  # unit scale from layer to layer
     assert (np.asarray(blind.net.weights[0])[:, :DIM] == 0).all()
     assert (np.asarray(blind.net.weights[0])[:, DIM:] == first[:, DIM:]).all()
+
+
+def test_an_energy_fades_out_beyond_the_reach_of_its_base():
+    """In full up to |v|^2 = reach, half of it 8 further on, nothing from 16 on; the network does not see |v|^2."""
+    net = MlpEnergy.initial(jr.key(2), DIM, DATA, width=8, depth=2, bound=None).net
+    whole, fading = MlpEnergy(net, 20.0), MlpEnergy(net, 20.0, jnp.asarray(9.0))
+    t, r = jnp.ones(DIM), jnp.ones(DATA)
+    full = float(whole(t, r))
+    for distance, share in ((0.0, 1.0), (9.0, 1.0), (17.0, 0.5), (25.0, 0.0), (1e6, 0.0)):
+        assert float(fading(t, jnp.append(r, distance))) == pytest.approx(share * full, abs=1e-6)
+    slope = eqx.filter_grad(lambda energy: energy(t, jnp.append(r, 17.0)))(fading)
+    assert float(slope.reach) == 0  # a setting: nothing trains it

@@ -229,7 +229,10 @@ def certificate_of(choice: Choice, t, w, splits: Splits, *, held: int) -> Certif
 
 def record_fit(on_metrics: Callable[..., None], selected: Selected, certificate: Certificate, **more: Any) -> None:
     """Write down what a fit came to, and what stands behind it."""
-    choice = selected.choice
+    choice, found = selected.choice, certificate._asdict()
+    on_metrics(stage="information", nats=found.pop("information"), error=found.pop("information_error"))
+    if selected.kind != "none":  # bases are normalised by themselves
+        on_metrics(stage="certificate", **found)
     on_metrics(
         stage="fitted",
         energy=selected.kind,
@@ -241,10 +244,6 @@ def record_fit(on_metrics: Callable[..., None], selected: Selected, certificate:
         log_z=np.asarray(choice.log_z).tolist(),
         **more,
     )
-    found = certificate._asdict()
-    on_metrics(stage="information", nats=found.pop("information"), error=found.pop("information_error"))
-    if selected.kind != "none":  # bases are normalised by themselves
-        on_metrics(stage="certificate", **found)
 
 
 def tell_user(selected: Selected, certificate: Certificate) -> None:
