@@ -17,7 +17,8 @@ from unle.store.results import KEY, NUMBERS, Cell, ResultsStore
 WORDS = ("observations", "classifier", "device", "machine")  # conditions that are texts
 COUNTS = ("draws", "cores", "together", "workers")  # and whole numbers
 VERSIONS = ("unle", "jax", "sbi")
-HEADS = (*KEY, "outcome", *NUMBERS, *WORDS, *COUNTS, "cold", *VERSIONS)
+ORIGIN = ("date", "commit")  # of the row; rows of older files have none
+HEADS = (*KEY, "outcome", *NUMBERS, *WORDS, *COUNTS, "cold", *VERSIONS, *ORIGIN)
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -30,8 +31,9 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
         versions = conditions.get("versions", {})
         numbers = ["" if row[name] is None else f"{row[name]:.6g}" for name in NUMBERS]
         texts = [conditions.get(name, "") for name in (*WORDS, *COUNTS)]
+        origin = [conditions.get(name, "") for name in ORIGIN]
         cold = int(conditions.get("cold", True))
-        writer.writerow([*(row[name] for name in (*KEY, "outcome")), *numbers, *texts, cold, *_each(versions)])
+        writer.writerow([*(row[name] for name in (*KEY, "outcome")), *numbers, *texts, cold, *_each(versions), *origin])
     return buffer.getvalue()
 
 
@@ -62,6 +64,7 @@ def _row(line: Mapping[str, str]) -> dict[str, Any]:
     conditions: dict[str, Any] = {name: line[name] for name in WORDS if line[name]}
     conditions |= {name: int(line[name]) for name in COUNTS if line.get(name)}  # "workers" is younger than some files
     conditions |= {"cold": bool(int(line["cold"])), "versions": {name: line[name] for name in VERSIONS if line[name]}}
+    conditions |= {name: line[name] for name in ORIGIN if line.get(name)}
     keys = {name: line[name] if name in ("task", "method") else int(line[name]) for name in KEY}
     numbers = {name: float(line[name]) if line[name] else None for name in NUMBERS}
     return keys | {"outcome": line["outcome"]} | numbers | {"conditions": conditions}

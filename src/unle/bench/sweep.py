@@ -22,6 +22,7 @@ import numpy as np
 from unle.bench.contestant import AbstractContestant, Outcome, reason_of
 from unle.bench.lockstep import run_together
 from unle.bench.official import N_OBSERVATIONS
+from unle.bench.origin import origin
 from unle.bench.pictures import pictures
 from unle.bench.registry import Registry
 from unle.bench.scoring import FAILED, Scorer, problem_with
@@ -277,4 +278,5 @@ def _conditions(job: Job, task: Task, scorer: Scorer, *, cold: bool) -> dict[str
         "cold": cold,
         "together": len(job.observations),
         "versions": versions(),
+        **origin(),
     }

@@ -141,4 +141,4 @@ def _log_density(fit: tuple[np.ndarray, np.ndarray, np.ndarray], v: np.ndarray) 
     weights, means, scales = fit
     z = (v.T[:, None] - means[:, :, None]) / scales[:, :, None]
     logs = np.log(weights / scales)[:, :, None] - 0.5 * z**2 - 0.5 * np.log(2 * np.pi)
-    return logsumexp(logs, axis=1).sum(axis=0)
+    return np.asarray(logsumexp(logs, axis=1)).sum(axis=0)

@@ -1,13 +1,9 @@
 """One run of one method on one simulator, as a user would make it, and the row that comes of it."""
 
-import subprocess
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +12,7 @@ from unle.bench.adversary.record import Adversary, observation_of
 from unle.bench.adversary.scoring import is_wrong, measures
 from unle.bench.adversary.simulators import ADVERSARIES
 from unle.bench.contestant import reason_of
+from unle.bench.origin import origin
 from unle.bench.sweep import machine
 from unle.diagnose import Evidence, Findings, default_checks
 from unle.errors import UnleWarning
@@ -23,7 +20,7 @@ from unle.methods import AUNLE, NLE, SNLE, SUNLE
 from unle.posterior import Draws, Posterior
 from unle.progress import silence
 from unle.simulate import Simulations, simulate
-from unle.store.json_files import plain, versions
+from unle.store.json_files import plain
 from unle.store.results import OK
 
 AMORTISED = {"aunle": AUNLE, "nle": NLE}
@@ -176,20 +173,5 @@ def _scored(adversary: Adversary, observation: str, draws: np.ndarray, jobs: int
     return numbers | {"not_finite": 0, "score_seconds": time.perf_counter() - start}
 
 
-@cache
-def _circumstances_but_time() -> Row:
-    return {"version": versions().get("unle", ""), "commit": _commit(), "machine": machine()}
-
-
 def _circumstances() -> Row:
-    return {"date": datetime.now(UTC).isoformat(timespec="seconds")} | _circumstances_but_time()
-
-
-def _commit() -> str:
-    """Return the commit of the source tree, with a + if files differ from it; empty where git cannot tell."""
-    here = Path(__file__).parent
-    try:
-        asked = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-        return subprocess.run(asked, cwd=here, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    return origin() | {"machine": machine()}
