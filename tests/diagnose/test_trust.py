@@ -84,6 +84,17 @@ def test_a_gain_of_nothing_is_not_called_a_rise():
     assert "hardly beat" in check.advice
 
 
+def test_energies_that_were_thrown_away_do_no_harm():
+    records = [
+        {"stage": "training", "chunk": i, "gain": -1.0, "gap": 9.0, "ess": 0.001, "recoveries": 12} for i in range(6)
+    ]
+    kept, thrown = ({"stage": "fitted", "energy": kind, "gain": 0.0} for kind in ("full", "none"))
+    assert trust.training_health([*records, kept]).verdict == "bad"
+    check = trust.training_health([*records, thrown])
+    assert check.verdict == "good"
+    assert "kept alone" in check.advice
+
+
 def test_the_energy_that_was_kept_is_judged_by_its_own_training():
     kinds = {"theta-free": (False, False), "continued": (True, True), "full": (True, False)}
     records = [

@@ -65,6 +65,8 @@ def training_health(metrics: Sequence[Mapping[str, Any]]) -> Check:
         "unfinished": "doubtful" if unfinished else "good",
         "outcome": "bad" if fitted.get("outcome") == "DIVERGED" or not np.isfinite(gain[best]) else "good",
     }
+    if kept == "none":  # whatever happened to energies that were thrown away does no harm
+        verdicts = dict.fromkeys(verdicts, "good")
     total = float(fitted.get("gain", gain[best]))
     numbers = {
         "held_out_gain": total,
@@ -122,7 +124,7 @@ def _advice(verdicts: dict[str, Verdict], kept: str, gain: float, *, fell: bool)
     if verdicts["unfinished"] != "good":
         return "The held-out likelihood was still rising when the steps ran out: fit again with more --iterations."
     if kept == "none":
-        return "The energies did not beat the fitted Gaussian on held-out rows, which was kept alone."
+        return "The energies did not beat the base on held-out rows, which was kept alone."
     if gain < LITTLE:
         return (
             "The energies hardly beat the fitted Gaussian on held-out rows: it is nearly right, or there are too few "
