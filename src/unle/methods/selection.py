@@ -25,7 +25,6 @@ from unle.train import (
     base_scores,
     certify,
     fit_noise,
-    tilt_scores,
     validate,
 )
 
@@ -70,12 +69,16 @@ class Choice(NamedTuple):
         models: bases with their energies, or alone; stacked.
         log_z: log-normaliser of each member.
         gain: held-out likelihood above that of the bases, in nats per row; 0 for the bases alone.
+        rows: the gain of every row that decided; 0 for the bases alone.
+        certificate: what stands behind the energies; None for the bases alone, and for conditional models.
         replaced: how many members had clearly not learned what the best one had, and gave way to it.
     """
 
     models: TiltedModel
     log_z: Float[Array, " member"]
     gain: float
+    rows: Float[np.ndarray, "member row"] | float = 0.0
+    certificate: Certificate | None = None
     replaced: int = 0
 
 
@@ -154,10 +157,7 @@ def select_model(
     noisy = fit_noise(bases, t, w, Splits(splits.train, splits.held_out[:, :held]))
     if noisy is None:
         return best
-    decisive = Splits(splits.train, splits.held_out[:, stopping_rows(held) : held])
-    of_energies = np.asarray(tilt_scores(best.choice.models, t, w, decisive)) - np.asarray(best.choice.log_z)[:, None]
-    of_noise = noisy.gain[:, stopping_rows(held) :]
-    more = np.ravel(of_noise - of_energies)
+    more = np.ravel(noisy.gain[:, stopping_rows(held) :] - best.choice.rows)
     if not more.mean() > np.std(more) / np.sqrt(len(more)):
         return best
     return decide(key_noisy, key_noisy_gate, noisy.bases)._replace(noise=True)
@@ -209,11 +209,12 @@ def gated(
         return alone, f"the normaliser of energies rests on {ess.min() * particles.normaliser_draws:.0f} draws"
     if not gain > CLEARLY * error:  # also for NaN
         return alone, f"energies gain {gain:+.3f} nats per held-out row, with a standard error of {error:.3f}"
-    choice = Choice(models, scores.log_z, gain)
+    choice = Choice(models, scores.log_z, gain, rows)
     if not isinstance(particles, PairedChains | PairedSmc):  # these have a Z(theta), not one constant
         certificate = certify(models, scores.log_z, t, w, np.asarray(splits.held_out)[:, decisive])
         if not certificate.reliable:
             return alone, f"the normaliser of energies cannot be relied on: {certificate.doubt}"
+        choice = choice._replace(certificate=certificate)
     why = f"energies gain {gain:+.2f} nats per held-out row"
     if not replace or not _behind(rows).any():
         return choice, why
@@ -222,7 +223,9 @@ def gated(
 
 
 def certificate_of(choice: Choice, t, w, splits: Splits, *, held: int) -> Certificate:
-    """Examine what was kept on the rows of the last decision."""
+    """Return the certificate of what was kept; examine it on the rows of the last decision if it has none."""
+    if choice.certificate is not None:
+        return choice.certificate
     decisive = np.asarray(splits.held_out)[:, stopping_rows(held) : held]
     return certify(choice.models, choice.log_z, t, w, decisive)
 
@@ -230,7 +233,9 @@ def certificate_of(choice: Choice, t, w, splits: Splits, *, held: int) -> Certif
 def record_fit(on_metrics: Callable[..., None], selected: Selected, certificate: Certificate, **more: Any) -> None:
     """Write down what a fit came to, and what stands behind it."""
     choice, found = selected.choice, certificate._asdict()
-    on_metrics(stage="information", nats=found.pop("information"), error=found.pop("information_error"))
+    nats, error = found.pop("information"), found.pop("information_error")
+    if nats is not None:
+        on_metrics(stage="information", nats=nats, error=error)
     if selected.kind != "none":  # bases are normalised by themselves
         on_metrics(stage="certificate", **found)
     on_metrics(
@@ -249,7 +254,7 @@ def record_fit(on_metrics: Callable[..., None], selected: Selected, certificate:
 def tell_user(selected: Selected, certificate: Certificate) -> None:
     """Say in one line what was kept, and warn of a fit that learned nothing."""
     tell(selected.sentence)
-    if not certificate.knows_theta:
+    if certificate.information is not None and not certificate.knows_theta:
         warnings.warn(
             "the fit is no better than one that ignores theta: either the data carry no information about the "
             "parameters, or it was not learned; the posterior is about the prior.",
@@ -273,7 +278,7 @@ def _with_trained(choice: Choice, tilts: np.ndarray, of_bases: np.ndarray) -> Ch
     models, log_z = jax.tree.map(
         lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, (choice.models, choice.log_z)
     )
-    return Choice(models, log_z, choice.gain, int(failed.sum()))
+    return choice._replace(models=models, log_z=log_z, replaced=int(failed.sum()))
 
 
 def _behind(rows: np.ndarray, *, share: float | None = TRAINED) -> np.ndarray:

@@ -304,7 +304,8 @@ def _location_and_scale(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation, or those of clipped values where a few outliers dominate them."""
     clipped = np.clip(w, *np.quantile(w, [0.01, 0.99], axis=0))
     scale, robust = np.std(w, axis=0), np.std(clipped, axis=0)
-    dominated = (robust > 0) & (scale > OUTLIER_RATIO * robust)
+    rounding = CONSTANT * np.max(np.abs(w), axis=0)  # the standard deviation of equal values is not exactly zero
+    dominated = (robust > rounding) & (scale > OUTLIER_RATIO * robust)
     mean = np.where(dominated, np.mean(clipped, axis=0), np.mean(w, axis=0))
     scale = np.where(dominated, robust, scale)
     return mean, np.where(scale > 0, scale, 1.0)

@@ -21,7 +21,7 @@ from unle.train.stream import Stream
 from unle.train.tied import fit_tied_or_whole
 from unle.train.tilted import TiltedFit, compile_tilted, fit_tilted
 from unle.train.tilted_training import TiltedTraining
-from unle.train.validation import Validation, base_scores, tilt_scores, validate
+from unle.train.validation import Validation, base_scores, validate
 from unle.train.validity import ValidityFit, ValidityTraining, fit_validity
 
 __all__ = [
@@ -75,7 +75,6 @@ __all__ = [
     "places",
     "online_start",
     "online_update",
-    "tilt_scores",
     "validate",
     "warm_start",
 ]

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from scipy.special import logsumexp, ndtr
 from scipy.stats import norm
 
+from unle.compiling import large_program
 from unle.models import AbstractBase, FixedMeasure, MixtureNoise, Repeated, with_noise
 from unle.space.transfer import on_device
 from unle.train.splits import Splits
@@ -89,7 +90,7 @@ def best_noise(v: Float[np.ndarray, "n data"]) -> tuple[MixtureNoise, Float[np.n
     return MixtureNoise(on_device(np.log(weights)), on_device(means), on_device(scales)), gain
 
 
-@eqx.filter_jit
+@large_program
 def _residuals(bases: AbstractBase, t, w, rows) -> Float[Array, "member row data"]:
     return eqx.filter_vmap(lambda base, rows: jax.vmap(base.whiten)(t[rows], w[rows]))(bases, rows)
 

@@ -93,15 +93,3 @@ def base_scores(
         return jax.vmap(base.log_density)(t[held_out], w[held_out])
 
     return eqx.filter_vmap(of_member)(bases, jnp.asarray(splits.held_out))
-
-
-@eqx.filter_jit
-def tilt_scores(
-    models: TiltedModel, t: Float[Array, "n dim"], w: Float[Array, "n data"], splits: Splits
-) -> Float[Array, "member held_out"]:
-    """Return -E of the rows held out from each member; arguments are as for `base_scores`."""
-
-    def of_member(model, held_out):
-        return jax.vmap(model.log_tilt)(t[held_out], w[held_out])
-
-    return eqx.filter_vmap(of_member)(models, jnp.asarray(splits.held_out))
