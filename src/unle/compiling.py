@@ -22,9 +22,9 @@ SWITCH = "UNLE_AHEAD"  # set to 0, nothing is compiled before it is asked for
 # Deterministic kernels on a GPU: the same fit twice must be the same, or decisions that hang on a hair fall otherwise.
 SAME = {"xla_gpu_deterministic_ops": True}
 REPEATEDLY = {"gpu": {"xla_gpu_autotune_level": 0, **SAME}, "cpu": {"xla_backend_optimization_level": 1}}
+SEARCHING = {**REPEATEDLY, "gpu": SAME}  # among deterministic kernels, for the fastest: pays with large batches
 # Outside of training, without fused loops of the newer kind, two thirds of the time on a CPU: draws are as fast, but
 # training would take a third longer.
-SEARCHING = {**REPEATEDLY, "gpu": SAME}  # for kernels: it pays where batches are large
 QUICKLY = {**REPEATEDLY, "cpu": {**REPEATEDLY["cpu"], "xla_cpu_use_fusion_emitters": False}}
 AS_USUAL = {}
 

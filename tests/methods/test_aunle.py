@@ -15,7 +15,7 @@ from unle.posterior import Posterior, TemperedSmc
 from unle.samplers import Sweep
 from unle.simulate import Simulations
 from unle.space import Prior
-from unle.train import BaseParticles, FixedBase, GaussianTraining, TiltedTraining, WarmSmc
+from unle.train import DataParticles, FixedBase, GaussianTraining, TiltedTraining, WarmSmc
 
 ROWS, SLOPE, NOISE = 600, 2.0, 0.5
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])
@@ -27,7 +27,7 @@ def tiny():
         PRIOR,
         base=GaussianTraining(width=8, depth=1, iterations=200, batch=128, chunk=50),
         training=TiltedTraining(
-            BaseParticles(n=512, pool=8192), width=24, depth=2, iterations=800, batch=128, chunk=50, patience=6
+            DataParticles(n=512, pool=8192), width=24, depth=2, iterations=800, batch=128, chunk=50, patience=6
         ),
         members=2,
         strategy=STRATEGY,

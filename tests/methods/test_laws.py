@@ -5,9 +5,10 @@ import pytest
 
 import unle
 from unle.methods import AUNLE
+from unle.models import GivenValid
 from unle.posterior import TemperedSmc
 from unle.space import Prior
-from unle.train import GaussianTraining, TiltedTraining
+from unle.train import BaseParticles, DataParticles, GaussianTraining, TiltedTraining
 
 PRIOR = Prior.normal([0.0], [1.0])
 ROWS = 800
@@ -68,3 +69,16 @@ def test_failures_that_depend_on_theta_count(pair):
     # 400 valid rows: the noise and P(valid) are known to about a tenth of a posterior sd each.
     assert abs(mean - exact) < 0.35 * exact_sd
     assert sd == pytest.approx(exact_sd, rel=0.3)
+
+
+@pytest.mark.parametrize("particles", [DataParticles(), BaseParticles()], ids=["at the data", "of the prior"])
+def test_failures_count_where_energies_are_dropped(pair, particles):
+    """Bases are of valid data; only an energy whose particles follow the prior has learned P(valid | theta) itself."""
+    theta, x = pair
+    failed = np.where((np.arange(ROWS) % 3 == 0)[:, None], np.nan, x)
+    training = TiltedTraining(particles, width=4, depth=1, iterations=1)
+    notes = []
+    method = AUNLE(PRIOR, base=GaussianTraining(width=4, depth=1, iterations=1), training=training, members=2)
+    posterior = method.fit((theta, failed), seed=1, on_metrics=lambda **record: notes.append(record))
+    assert isinstance(posterior.likelihood, GivenValid)
+    assert next(record for record in notes if record["stage"] == "validity")["rate"] == pytest.approx(2 / 3, abs=0.01)

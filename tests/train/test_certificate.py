@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from unle.models import AbstractEnergy, ConditionalGaussian, NoEnergy, Straight, TiltedModel
 from unle.train import certify
+from unle.train.certificate import pareto_k
 
 N = 400
 HELD_OUT = np.arange(N).reshape(2, -1)
@@ -76,6 +77,10 @@ def test_information_about_theta():
     assert knows.knows_theta
     assert abs(ignores.information) < 1e-5
     assert not ignores.knows_theta
+
+
+def test_weights_of_which_a_few_are_everything_have_the_heaviest_tail():
+    assert pareto_k(np.where(np.arange(8192) < 3, 0.0, -800.0)) == np.inf
 
 
 def test_nan_is_no_certificate():

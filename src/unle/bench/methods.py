@@ -16,7 +16,7 @@ from unle.train import FixedBase, PersistentChains, TiltedTraining, WarmSmc
 def by_exchange(posterior: Posterior) -> Posterior:
     """Sample AUNLE's posterior as if Z depended on theta, to see whether it does (first member of an ensemble)."""
     likelihood = posterior.likelihood
-    assert isinstance(likelihood, Ensemble)
+    assert isinstance(likelihood, Ensemble), "for tasks without failures"
     first = likelihood.member(0)
     return Posterior(posterior.prior, ConditionalLikelihood(first.theta_space, first.x_space, first.model), Exchange())
 

@@ -1,10 +1,10 @@
 r"""Can the normaliser of a tilted model be computed from draws of its base?
 
-Two estimates of log Z_pi that share nothing must agree: one from draws of the base, which is too low if the energy has
-mass where no draw went, and one from the fit's own particles or data.  The fit writes their difference with its
-standard error; the shape of the tail of the importance weights (Pareto k: below 0.7 their mean converges fast enough to
-be used, from 1 on it does not exist); and the share of held-out data that outweigh every draw of the base, which would
-be about one in the number of draws if these covered the data.
+Two estimates of log Z_pi must agree: one from draws of the base, which is too low if the energy has mass where no draw
+went, and one from draws half of which come from the base widened by one half, with weights that make up for it.  The
+fit writes their difference with its standard error; the shape of the tail of the weights (Pareto k: below 0.7
+their mean converges fast enough to be used, from 1 on it does not exist); and the share of held-out data that outweigh
+every draw, which would be about one in the number of draws if these covered the data.
 
     good       |gap| < 0.15 nats + 2 errors, k < 0.7, and fewer than 5 % of the data outweigh
     doubtful   |gap| < 0.5 nats + 2 errors, k < 1

@@ -24,7 +24,7 @@ MATERIAL = 0.02  # miscalibration that matters to nobody, however significant
 
 
 def validity_calibration(records: Sequence[Mapping[str, Any]]) -> Check:
-    """Check the model of failures of a sequential run.
+    """Check the model of failures.
 
     Args:
         records: the metrics of the fit; the last one of stage "validity" counts.

@@ -3,9 +3,9 @@ r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations
 1. Standardise theta and x, with marginal transforms chosen from the data.
 2. Fit an ensemble of bases q0(x | theta); if x turns out to be repeated measurements, one base for all of them.
 3. Train the members' energies by maximum likelihood of the tilted joint model p(theta) q0(x | theta) exp(-E) / Z.
-4. Keep the energies if they raise the likelihood of rows that nothing else looked at, and if their normaliser can be
-   relied on (`unle.train.certificate`).  Where residuals of the base are clearly not Gaussian, and energies do not make
-   up for that, give them a density of their own (`unle.train.noise`), and try energies on top of it.
+4. Keep the energies if they raise the likelihood of rows that their training has not seen, and if their normaliser can
+   be relied on (`unle.train.certificate`).  Where residuals of the base are clearly not Gaussian, and energies do not
+   make up for that, give them a density of their own (`unle.train.noise`), and try energies on top of it.
 5. Multiply by P(valid | theta) if simulations failed.
 
 Reference: Glaser et al., "Maximum likelihood learning of unnormalized models for simulation-based inference", 2023.
@@ -94,8 +94,8 @@ class AUNLE(eqx.Module):
         Args:
             simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation, with theta drawn
                 from the prior; or an open `SimulationStore`, which may hold more of them than fit in memory.
-            seed: fixes the fit: the same simulations in any order, on the same kind of machine with the same versions,
-                give the same posterior to the bit; other machines round differently.
+            seed: fixes the fit: the same simulations in any order (if they fit in memory), on the same kind of machine
+                with the same versions, give the same posterior to the bit; other machines round differently.
             on_metrics: called with keyword arguments, once per chunk of training as it ends and once with the
                 summary of the fit; `RunDirectory.append_metrics` writes them down.
             memory: bytes, or such as "2GB", that the simulations of a store may take; if they need more, training sees
@@ -170,6 +170,7 @@ class AUNLE(eqx.Module):
             record_fit(on_metrics, selected, certificate, repeats=repeats)
         tell_user(selected, certificate)
         ensemble = Ensemble(pairs.theta_space, pairs.x_space, choice.models, choice.log_z)
-        # Particles at the parameters of valid simulations make a model of x given theta and that x is valid.
-        likelihood = pairs.given_valid(key_valid, ensemble) if self.training.particles.at_data else ensemble
-        return Posterior(self.prior, likelihood, self.strategy)
+        # Energies whose particles follow the prior have P(valid | theta) in them: they were fitted to valid rows.
+        if selected.kind != "none" and not self.training.particles.at_data:
+            return Posterior(self.prior, ensemble, self.strategy)
+        return Posterior(self.prior, pairs.given_valid(key_valid, ensemble, on_metrics), self.strategy)

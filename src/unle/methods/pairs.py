@@ -6,6 +6,7 @@ while training goes on.  One pass over the store, before anything else, draws th
 """
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.random as jr
@@ -57,12 +58,24 @@ class Pairs(NamedTuple):
     cuts: tuple[Blocks, ...] = ()
 
     def given_valid(
-        self, key: PRNGKeyArray, likelihood: TractableLikelihood | DoublyIntractableLikelihood
+        self,
+        key: PRNGKeyArray,
+        likelihood: TractableLikelihood | DoublyIntractableLikelihood,
+        on_metrics: Callable[..., None] | None = None,
     ) -> TractableLikelihood | DoublyIntractableLikelihood:
-        """Multiply by P(valid given theta), learned from all simulations, if some of them failed."""
+        """Multiply by P(valid given theta), learned from all simulations, if some of them failed.
+
+        Args:
+            key: randomness of the fit.
+            likelihood: of valid data.
+            on_metrics: called with how well the probability is calibrated.
+        """
         if self.valid.all():
             return likelihood
-        return with_validity(likelihood, fit_validity(key, self.theta, self.valid, x=self.x).validity)
+        fit = fit_validity(key, self.theta, self.valid, x=self.x)
+        if on_metrics is not None:
+            on_metrics(stage="validity", **{name: n for name, n in fit._asdict().items() if name != "validity"})
+        return with_validity(likelihood, fit.validity)
 
 
 def standardised_pairs(

@@ -16,9 +16,8 @@ from unle.space.transfer import keys, on_device, split
 from unle.train import (
     AbstractParticles,
     Certificate,
+    DataParticles,
     JointSpace,
-    PairedChains,
-    PairedSmc,
     Splits,
     TiltedFit,
     Validation,
@@ -32,6 +31,7 @@ FEWEST_EFFECTIVE = 50  # draws that an estimate of a normaliser must rest on
 STOPPING = 0.6  # share of the held-out rows by which training stops; the others are for the last decision alone
 TRAINED = 0.5  # share of the best member's held-out gain, below which a member has not learned what there is to learn
 FAR = 3.0  # standard errors; the best is the best of several, by chance too
+FEWEST_ROWS = 10  # of a member, by which it may be found to be behind
 CLEARLY = 2.0  # standard errors of the gain; with one, energies that are of no use would stay one time in six
 
 
@@ -70,7 +70,7 @@ class Choice(NamedTuple):
         log_z: log-normaliser of each member.
         gain: held-out likelihood above that of the bases, in nats per row; 0 for the bases alone.
         rows: the gain of every row that decided; 0 for the bases alone.
-        certificate: what stands behind the energies; None for the bases alone, and for conditional models.
+        certificate: what stands behind the energies; None for the bases alone, and where draws of the base cannot tell.
         replaced: how many members had clearly not learned what the best one had, and gave way to it.
     """
 
@@ -125,7 +125,10 @@ def select_model(
     held: int,
     replace: bool = False,
 ) -> Selected:
-    """Train energies, and decide on rows that nothing else has looked at whether they are kept, and on which bases.
+    """Train energies, and decide whether they are kept, and on which bases.
+
+    The decision is made on rows that the training of energies has not looked at.  (Bases and their noise have, which
+    favours the bases.)
 
     1. Energies on the Gaussian bases, if they raise the held-out likelihood and their normaliser can be relied on.
     2. Where mixtures of normals describe the bases' residuals better than that (heavy tails, several modes in many
@@ -209,17 +212,16 @@ def gated(
         return alone, f"the normaliser of energies rests on {ess.min() * particles.normaliser_draws:.0f} draws"
     if not gain > CLEARLY * error:  # also for NaN
         return alone, f"energies gain {gain:+.3f} nats per held-out row, with a standard error of {error:.3f}"
-    choice = Choice(models, scores.log_z, gain, rows)
-    if not isinstance(particles, PairedChains | PairedSmc):  # these have a Z(theta), not one constant
-        certificate = certify(models, scores.log_z, t, w, np.asarray(splits.held_out)[:, decisive])
-        if not certificate.reliable:
-            return alone, f"the normaliser of energies cannot be relied on: {certificate.doubt}"
-        choice = choice._replace(certificate=certificate)
     why = f"energies gain {gain:+.2f} nats per held-out row"
-    if not replace or not _behind(rows).any():
+    choice = Choice(models, scores.log_z, gain, rows)
+    if replace and _behind(rows).any():
+        choice = _with_trained(choice, rows, np.asarray(base_scores(bases, t, w, splits))[:, decisive])
+    if not isinstance(particles, DataParticles):  # others have normalisers that draws of the base cannot tell
         return choice, why
-    of_bases = np.asarray(base_scores(bases, t, w, splits))[:, decisive]
-    return _with_trained(choice, rows, of_bases), why
+    certificate = certify(choice.models, choice.log_z, t, w, np.asarray(splits.held_out)[:, decisive])
+    if not certificate.reliable:
+        return alone, f"the normaliser of energies cannot be relied on: {certificate.doubt}"
+    return choice._replace(certificate=certificate), why
 
 
 def certificate_of(choice: Choice, t, w, splits: Splits, *, held: int) -> Certificate:
@@ -236,7 +238,7 @@ def record_fit(on_metrics: Callable[..., None], selected: Selected, certificate:
     nats, error = found.pop("information"), found.pop("information_error")
     if nats is not None:
         on_metrics(stage="information", nats=nats, error=error)
-    if selected.kind != "none":  # bases are normalised by themselves
+    if choice.certificate is not None:  # bases are normalised by themselves
         on_metrics(stage="certificate", **found)
     on_metrics(
         stage="fitted",
@@ -265,7 +267,7 @@ def tell_user(selected: Selected, certificate: Certificate) -> None:
 
 def _standard_error(rows: np.ndarray, ess: np.ndarray, draws: int) -> float:
     """Return that of the mean gain: rows differ, and all rows of a member share the error of its constant."""
-    of_rows = rows.var() / rows.size
+    of_rows = rows.var(ddof=1) / rows.size  # NaN for a single row, which decides nothing
     of_constants = np.maximum(1 / np.maximum(ess, 1e-12) - 1, 0).sum() / draws / len(ess) ** 2
     return float(np.sqrt(of_rows + of_constants))
 
@@ -286,7 +288,9 @@ def _behind(rows: np.ndarray, *, share: float | None = TRAINED) -> np.ndarray:
 
     Every member is scored on rows of its own, so the two means have errors that add up.
     """
-    means, errors = rows.mean(axis=1), rows.std(axis=1) / np.sqrt(rows.shape[1])
+    if rows.shape[1] < FEWEST_ROWS:
+        return np.zeros(len(rows), bool)
+    means, errors = rows.mean(axis=1), rows.std(axis=1, ddof=1) / np.sqrt(rows.shape[1])
     best = int(np.argmax(means))
     clearly = means[best] - means > FAR * np.hypot(errors, errors[best])
     return clearly if share is None else clearly & (means < share * means[best])

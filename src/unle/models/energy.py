@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from unle.models.mlp import Mlp
 from unle.space.transfer import on_device
 
-FADES_OVER = 16.0  # of |v|^2: a Gaussian base falls by 8 nats meanwhile
+FADES_OVER = 16.0  # of |v|^2: a Gaussian base falls by 8 nats meanwhile, one with tails by less
 
 
 class AbstractEnergy(eqx.Module):

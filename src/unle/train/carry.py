@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unle.models import AbstractBase, MlpEnergy, NoisyBase
+from unle.models import AbstractBase, MlpEnergy
 from unle.space import ThetaSpace, XSpace, affine_change
 from unle.train.paired import PairedState
 
@@ -122,9 +122,7 @@ def _energies(energies: MlpEnergy, old: Frame, new: Frame) -> MlpEnergy:
         replaced = (matrix.T @ weights, shift @ weights + bias)
         return eqx.tree_at(lambda e: (e.net.weights[0], e.net.biases[0]), energy, replaced)
 
-    # Noise draws the tails of features in, which are otherwise affine in w; near the middle they are the same.
-    bases = (base.base if isinstance(base, NoisyBase) else base for base in (old.bases, new.bases))
-    return eqx.filter_vmap(one)(energies, *bases)
+    return eqx.filter_vmap(one)(energies, old.bases, new.bases)
 
 
 @eqx.filter_jit

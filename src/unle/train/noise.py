@@ -76,17 +76,18 @@ def best_noise(v: Float[np.ndarray, "n data"]) -> tuple[MixtureNoise, Float[np.n
     if len(v) < FEWEST_ROWS or not np.isfinite(v).all() or max(map(_anderson_darling, v.T)) < LARGEST_A2:
         return None
     fold = np.random.default_rng(0).permutation(len(v)) % FOLDS
+    some = np.random.default_rng(1).permutation(len(v))[:MOST_ROWS]  # of all members, which stand one after the other
     best, gain = None, np.zeros(len(v))
     for size in SIZES:
         rows = -norm.logpdf(v).sum(axis=1)
         for k in range(FOLDS):
-            rows[fold == k] += _log_density(_mixture(v[fold != k][:MOST_ROWS], size), v[fold == k])
+            rows[fold == k] += _log_density(_mixture(v[some[fold[some] != k]], size), v[fold == k])
         more = rows - gain
         if more.mean() > more.std() / np.sqrt(len(more)):
             best, gain = size, rows
     if best is None or gain.mean() < min(WORTHWHILE * v.shape[1], MOST_ASKED):
         return None
-    weights, means, scales = _mixture(v[:MOST_ROWS], best)
+    weights, means, scales = _mixture(v[some], best)
     return MixtureNoise(on_device(np.log(weights)), on_device(means), on_device(scales)), gain
 
 

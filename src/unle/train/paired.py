@@ -92,10 +92,10 @@ class _Paired(AbstractParticles):
         return PairedState(positions, log_weights, energies, state.step_state)
 
     def log_z(self, key, joint, state, model, t):
-        """Average exp(-E) over draws of the base at each t, the same v for all."""
+        """Average exp(-E) over draws of the base at each t, the same v for all; ESS/N is that which 90 % exceed."""
         v = model.base.draws_whitened(key, self.importance)
         log_weights = jax.vmap(lambda t: jax.vmap(lambda v: model.log_tilt_whitened(t, v))(v))(t)
-        return jax.vmap(log_mean_exp)(log_weights), jnp.mean(jax.vmap(ess)(log_weights))
+        return jax.vmap(log_mean_exp)(log_weights), jnp.quantile(jax.vmap(ess)(log_weights), 0.1)
 
     def _moved(self, key, model: TiltedModel, t, positions, step_state):
         """Offer each particle a fresh draw of the base, then move it under the model at its own t."""

@@ -70,7 +70,8 @@ class BaseParticles(AbstractParticles):
 
     def init(self, key, joint, base, t):
         """Return an empty pool, of the right shape; `renew` fills it."""
-        t = some_rows(key, t, self.pool)
+        key_rows, key = jr.split(key)
+        t = some_rows(key_rows, t, self.pool)
         shapes = jax.eval_shape(lambda: self._draws(key, joint, base, t, self.pool))
         seen = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return PoolState(jr.uniform(key), t, seen, jnp.zeros(seen[0].shape[0]))
