@@ -9,9 +9,10 @@ import pytest
 from unle.commands.sequential import describe
 from unle.errors import UnleWarning
 from unle.methods import AbstractSequential
+from unle.methods.history import MOST_SETBACKS, Round, lost, recovered, setbacks
 from unle.methods.neighbourhood import OUTSIDE, nearest, outlying
 from unle.methods.proposals import Box, draw_around
-from unle.methods.rounds import MOST_SETBACKS, Round, Rounds, lost, recovered, setbacks
+from unle.methods.rounds import Rounds
 from unle.methods.sequential import SequentialRun, note_losses, round_sizes
 from unle.space import Prior
 from unle.train import GaussianTraining

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from unle.methods import SUNLE, rounds
+from unle.methods.history import Round
 from unle.methods.neighbourhood import REACH, Neighbourhood
-from unle.methods.rounds import Round, Rounds
+from unle.methods.rounds import Rounds
 from unle.models import AlwaysValid
 from unle.space import Prior
 from unle.train import DataParticles, GaussianTraining, TiltedTraining, ValidityFit, ValidityTraining, fit_validity

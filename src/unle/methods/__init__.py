@@ -1,9 +1,10 @@
 """Methods: from simulations to a posterior, one file each."""
 
 from unle.methods.aunle import AUNLE
+from unle.methods.history import Round
 from unle.methods.nle import NLE
 from unle.methods.normalising import AbstractNormalising, ByExchange, Divi, Online, Tilted
-from unle.methods.rounds import Round, Rounds
+from unle.methods.rounds import Rounds
 from unle.methods.sequential import AbstractSequential, SequentialRun
 from unle.methods.smnle import SMNLE
 from unle.methods.snle import SNLE

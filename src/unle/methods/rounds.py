@@ -10,12 +10,12 @@ bought with accuracy at the observation.
 A likelihood that is too low at the right parameters is never corrected, as nothing is simulated there.  So every round
 asks whether x_o could be one of its simulations.  If it could in an earlier round and no longer can, rounds have lost
 it and take a step back: to the region of that earlier round, with more caution, and with simulations around the
-parameters whose data came nearest to x_o.  See `setbacks` and `lost`.
+parameters whose data came nearest to x_o.  See `unle.methods.history`.
 """
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -26,8 +26,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
+from unle.methods.history import Round, lost, setbacks
 from unle.methods.inputs import FEWEST, apply_space
-from unle.methods.neighbourhood import OUTSIDE, Neighbourhood, nearest, outlying
+from unle.methods.neighbourhood import Neighbourhood, nearest, outlying
 from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_temperature
 from unle.models import (
     AlwaysValid,
@@ -53,90 +54,9 @@ WITHIN_CELLS = 30_000  # of the seed: a whole number is spread over its cell by 
 ROUNDING = 1e-4  # a spread that is this part of another is due to rounding
 AROUND = 40_000  # of the seed: parameters around those whose data came nearest to x_o
 STUCK = 0.01  # scale of a coordinate that no longer varies, as a part of the first round's
-MOST_SETBACKS = 3  # then the simulator may well be unable to produce x_o, and rounds go on as they are
 SHARE_AROUND = 0.1  # of a round's simulations, made around the nearest ones; doubled with every loss,
 MOST_AROUND = 0.5  # up to this
 FEWEST_COMPARED = 20  # simulations that x_o is compared with; a smaller round borrows from those before
-
-
-class Round(NamedTuple):
-    """What one round did.
-
-    Attributes:
-        number: counted from 0.
-        simulations: made in this round.
-        valid: share of them that are valid, near x_o or not.
-        used: simulations of all rounds that were fitted: valid, in the region, and near x_o.
-        temperature: beta of the next proposals; 1 when the likelihood is not tempered.
-        distance: median distance of the round's data to x_o, in standard deviations of the first round's.
-        width: geometric mean of the proposals' widths, relative to the first round's parameters.
-        seconds: time of fit and proposals.
-        energies: whether the next proposals are made by energies, not by the bases alone.
-        outlying: how far x_o lies outside of the round's simulations: about 1 at their edge, and above 4 none of them;
-            see `unle.methods.neighbourhood.outlying`.
-    """
-
-    number: int
-    simulations: int
-    valid: float
-    used: int
-    temperature: float
-    distance: float
-    width: float
-    seconds: float
-    energies: bool = False
-    outlying: float = 0.0
-
-    @property
-    def contains(self) -> bool:
-        """Whether x_o could be one of the round's simulations."""
-        return self.outlying <= OUTSIDE
-
-
-def setbacks(history: Sequence[Round]) -> list[int | None]:
-    """Return for every round the earlier one it went back to, because that one's simulations still contained x_o.
-
-    None for a round that did not go back: its own simulations contain x_o, or none before did, or that was tried often
-    enough.
-    """
-    good, times, found = None, 0, []
-    for done in history:
-        back = None if done.contains or times == MOST_SETBACKS else good
-        found.append(back)
-        times += back is not None
-        good = done.number if done.contains else good
-    return found
-
-
-def lost(history: Sequence[Round]) -> str | None:
-    """Return a sentence if the simulations of the last round exclude x_o, else None."""
-    if not history or history[-1].contains:
-        return None
-    last, times = history[-1], sum(back is not None for back in setbacks(history))
-    good = [done.number for done in history if done.contains]
-    if not good:
-        return (
-            f"x_o lies outside of the simulations of every round, in the last {_far(last)}: the simulator may be "
-            "unable to produce it; do not trust the posterior, and check x_o, the prior and the simulator."
-        )
-    return (
-        f"x_o lies outside of the last round's simulations, {_far(last)}, but was among those of round {good[-1] + 1}; "
-        f"{times} {'step' if times == 1 else 'steps'} back did not find it again: do not trust the posterior, and try "
-        "a larger budget or another seed, or check whether the simulator can produce x_o."
-    )
-
-
-def recovered(history: Sequence[Round]) -> str | None:
-    """Return a sentence if rounds lost x_o on the way and found it again, else None."""
-    times = [number + 1 for number, back in enumerate(setbacks(history)) if back is not None]
-    if not times or not history[-1].contains:
-        return None
-    rounds = "round " + str(times[0]) if len(times) == 1 else "rounds " + ", ".join(str(number) for number in times)
-    return f"x_o lay outside of the simulations of {rounds}; after a step back it is among those of the last round."
-
-
-def _far(done: Round) -> str:
-    return f"{min(done.outlying, 1e6):.2g} times as far out as their edge"
 
 
 class Fitting(NamedTuple):

@@ -10,7 +10,8 @@ import equinox as eqx
 import numpy as np
 
 from unle.errors import InputError
-from unle.methods.rounds import Round, Rounds, lost, recovered
+from unle.methods.history import Round, lost, recovered
+from unle.methods.rounds import Rounds
 from unle.posterior import Posterior
 from unle.simulate import Simulations, simulate_at
 from unle.space import Prior
