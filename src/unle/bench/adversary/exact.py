@@ -176,12 +176,8 @@ def _probabilities(log_p: Float[np.ndarray, " cells"]) -> Float[np.ndarray, " ce
 
 
 @dataclass(frozen=True)
-class OnPlane(AbstractSolution):
-    """Two parameters.
-
-    Args:
-        function: takes theta and x, returns log p(x | theta).
-    """
+class _ByLikelihood(AbstractSolution):
+    """What solutions from a function for the whole likelihood have in common."""
 
     function: LogLikelihood
 
@@ -191,6 +187,15 @@ class OnPlane(AbstractSolution):
         """Return log p(x | theta)."""
         with np.errstate(divide="ignore"):
             return self.function(theta, x)
+
+
+@dataclass(frozen=True)
+class OnPlane(_ByLikelihood):
+    """Two parameters.
+
+    Args:
+        function: takes theta and x, returns log p(x | theta).
+    """
 
     def draw_from(
         self, prior: AbstractPrior, x: Float[np.ndarray, " dim_x"]
@@ -246,21 +251,12 @@ class Conjugate(AbstractSolution):
 
 
 @dataclass(frozen=True)
-class ByTempering(AbstractSolution):
+class ByTempering(_ByLikelihood):
     """Any number of parameters: particles from the prior to the posterior in steps.
 
     Args:
         function: takes theta and x, returns log p(x | theta).
     """
-
-    function: LogLikelihood
-
-    def log_likelihood(
-        self, theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, " dim_x"]
-    ) -> Float[np.ndarray, " n"]:
-        """Return log p(x | theta)."""
-        with np.errstate(divide="ignore"):
-            return self.function(theta, x)
 
     def draw_from(
         self, prior: AbstractPrior, x: Float[np.ndarray, " dim_x"]
