@@ -3,10 +3,11 @@
 from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
 from unle.models.conditional import ConditionalLikelihood, DoublyIntractableLikelihood
 from unle.models.consensus import Consensus, agreed
-from unle.models.correction import AbstractCorrection, Flex, Straight
+from unle.models.correction import AbstractCorrection, Chained, Flex, Straight
 from unle.models.energy import AbstractEnergy, MlpEnergy, NoEnergy
 from unle.models.flows import AbstractFlow, Flow, Maf, SplineFlow
 from unle.models.focus import Region, Tempered
+from unle.models.gaussian_process import GaussianProcess, Kernel
 from unle.models.likelihood import AbstractLikelihood, Ensemble, TiltedLikelihood, TractableLikelihood
 from unle.models.log_normaliser import LogNormaliser, Normalised
 from unle.models.mixture import Mixture, mixture
@@ -36,12 +37,15 @@ __all__ = [
     "AbstractValidity",
     "AlwaysValid",
     "Bend",
+    "Chained",
     "ConditionalGaussian",
     "ConditionalLikelihood",
     "Consensus",
     "DoublyIntractableLikelihood",
     "Ensemble",
     "FixedMeasure",
+    "GaussianProcess",
+    "Kernel",
     "Flex",
     "Flow",
     "GeometricPool",

@@ -1,7 +1,8 @@
 r"""Corrections of a linear-Gaussian fit: from its residuals r to v ~ N(0, I), given t.
 
-`Straight` leaves the fit as it is; `Flex` bends mean and covariance by a network of t; a polynomial that bends the mean
-alone, `Bend`, is in `unle.models.polynomial`.
+`Straight` leaves the fit as it is; `Flex` bends mean and covariance by a network of t; `Chained` applies two in turn.
+A polynomial that bends the mean alone, `Bend`, is in `unle.models.polynomial`, a Gaussian process of t in
+`unle.models.gaussian_process`.
 """
 
 import abc
@@ -77,6 +78,28 @@ class Flex(AbstractCorrection):
         # Smooth saturation: a hard clip would stop the gradient of a scale that ran away.
         log_diagonal = MAX_LOG_SCALE * jnp.tanh(out[k : 2 * k] / MAX_LOG_SCALE)
         return out[:k], log_diagonal, below_diagonal(out[2 * k :], k) + jnp.diag(jnp.exp(log_diagonal))
+
+
+class Chained(AbstractCorrection):
+    """Two corrections in turn: the second corrects what the first leaves.
+
+    Args:
+        first: from r to its own v.
+        second: from there to v.
+    """
+
+    first: AbstractCorrection
+    second: AbstractCorrection
+
+    def __call__(self, t, r):
+        """Return the v of the second, and the sum of both logarithms."""
+        between, log_det = self.first(t, r)
+        v, more = self.second(t, between)
+        return v, log_det + more
+
+    def inverse(self, t, v):
+        """Return r, the last correction first."""
+        return self.first.inverse(t, self.second.inverse(t, v))
 
 
 def below_diagonal(values: Float[Array, " entries"], k: int) -> Float[Array, "k k"]:

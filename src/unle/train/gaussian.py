@@ -1,36 +1,37 @@
 r"""Fit conditional Gaussians, the bases of residual energies, rung by rung.
 
-The first rungs are a linear and polynomial means with one covariance, in closed form (`unle.train.regression`); with
-few data in many dimensions, or close to one observation, they are the best there is.  The last lets a network of theta
-bend both the mean and the covariance of the linear fit.  Each member of the ensemble trains on its own split and keeps
-the point of its training with the best likelihood on its held-out rows.  If the networks do not beat the closed form
-by more than a standard error of the held-out likelihood, all members take the closed form.
+1. A linear mean and polynomials with one covariance, in closed form (`unle.train.regression`): with few data in many
+   dimensions, or close to one observation, the best there is.
+2. Gaussian processes, in closed form too (`unle.train.gaussian_process`): the best where data follow theta smoothly,
+   and there are few simulations for the wiggles of the mean.
+3. Networks of theta that bend mean and covariance of the linear fit (`unle.train.gaussian_network`): the best where the
+   noise depends on theta.
+4. Networks that do so with what the processes leave.  They are given up early where they are behind the third.
+
+Each member of the ensemble trains on its own split.  A rung is climbed if the held-out likelihood rises by more than a
+standard error; all members stand on the same one.
 """
 
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.compiling import SEARCHING, large_program
-from unle.models import ConditionalGaussian, Flex, Mlp
+from unle.models import AbstractCorrection, Chained, ConditionalGaussian, Flex, Mlp
 from unle.models.polynomial import monomial_count
-from unle.progress import progress
-from unle.space.transfer import keys, on_device, split
+from unle.space.transfer import on_device, split
 from unle.train.base_training import AbstractBaseTraining
-from unle.train.regression import Means, fit_means, highest_degree
-from unle.train.splits import Splits, batch_size, pad, step_count
-from unle.train.stream import Stream, put
+from unle.train.gaussian_network import Rival, Start, bend, train_networks
+from unle.train.gaussian_process import Processes, fit_processes
+from unle.train.regression import Mean, Means, fit_means, highest_degree, simplest_as_good
+from unle.train.splits import Splits, batch_size, held_out_size, step_count
+from unle.train.stream import Stream
 
-CLIP = 5.0  # global norm of a gradient
-WORTHWHILE = 0.005  # nats; a fit that improves by less for long is over
+HALF = 0.5  # of what processes gain over linear fits: networks that have less after a part of training do not win
 
 
 class GaussianTraining(AbstractBaseTraining):
@@ -67,7 +68,7 @@ class GaussianTraining(AbstractBaseTraining):
         """Return Gaussians that a network bends: with enough data that is what it comes to."""
         shapes = (dim_data,), (dim_theta, dim_data), (dim_data, dim_data)
         linear = (on_device(np.zeros((members, *shape))) for shape in shapes)
-        return _bases(self.nets(jr.key(0), dim_theta, dim_data, members=members), *linear)
+        return bend(self.nets(jr.key(0), dim_theta, dim_data, members=members), *linear)
 
     def nets(self, key: PRNGKeyArray, dim_theta: int, dim_data: int, *, members: int) -> Mlp:
         """Return networks that are nearly zero, stacked along a leading axis."""
@@ -134,113 +135,57 @@ def fit_gaussians(
         splits: training and held-out rows of every member.
         settings: of the network.
         capacity: rows that there will be in the end; see `AbstractBaseTraining.fit`.
-        stream: where other training rows come from, likewise; the closed form is fitted to the first window.
+        stream: where other training rows come from, likewise; closed forms are fitted to the first window.
 
     Returns:
         The members, stacked along a leading axis, and the held-out log-likelihood per row of each.
     """
-    members, held = splits.train.shape[0], splits.held_out.shape[1]
-    means = fit_means(np.asarray(t), np.asarray(w), splits, one_shape=capacity is not None)
-    t, w, splits = pad(t, w, splits, capacity)
-    settings = settings.for_rows(splits.train.shape[1], in_all=0 if stream is None else stream.size)
-    key_init, key_train = split(key, 2)
-    bases, state = _start(key_init, means, t, w, splits, settings)
-    best, since = -np.inf, 0
-    with progress("Fitting the Gaussian base", total=settings.iterations) as bar:
-        for i, key_chunk in enumerate(split(key_train, -(-settings.iterations // settings.chunk))):
-            if stream is not None and i:
-                fresh = stream.take(settings.chunk * _batch(settings))
-                t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
-            state = _chunk(state, bases, t, w, splits, keys(key_chunk, members), settings)
-            score = float(np.mean(np.asarray(state.best_score)))
-            bar.advance(settings.chunk, note=f"held-out log-likelihood {score:.2f}")
-            best, since = (score, 0) if score > best + WORTHWHILE else (best, since + 1)
-            if since >= settings.patience:
-                break
-    rows = np.asarray(state.best_rows)[:, :held]
-    difference = np.ravel(rows - means.scores)
-    if np.mean(difference) > np.std(difference) / np.sqrt(len(difference)):
-        return eqx.tree_at(lambda b: b.correction.net, bases, state.best), on_device(rows.mean(1), rows.dtype)
-    alone = eqx.tree_at(lambda b: b.correction, bases, means.correction)
-    return alone, on_device(means.scores.mean(1), t.dtype)
+    one_shape, in_all = capacity is not None, 0 if stream is None else stream.size
+    means = fit_means(np.asarray(t), np.asarray(w), splits, one_shape=one_shape)
+    volumes = np.log(np.diagonal(means.linear.whitener, axis1=1, axis2=2)).sum(axis=1)[:, None]  # log det P
+    processes = None if stream is not None else _processes(means, t, w, splits, one_shape=one_shape)
+    settings = settings.for_rows(max(splits.train.shape[1], _trained(capacity)), in_all=in_all)
+    how: dict[str, Any] = {"settings": settings, "capacity": capacity}
+    # One program trains both kinds of networks, those that correct linear fits and those that correct processes.
+    rows = w if processes is None and not one_shape else jnp.repeat(w[:, None], len(volumes), axis=1)
+    start = Start(means.linear, means.linear_scores)
+    below = None if processes is None else Rival(processes.scores + volumes, share=HALF)
+    networks = train_networks(key, start, t, rows, splits, stream=stream, rival=below, **how)
+    rungs: list[tuple[AbstractCorrection, np.ndarray]] = [(means.correction, means.scores)]
+    if processes is not None:
+        rungs.append((processes.correction, processes.scores + volumes))
+    if networks.finished:
+        rungs.append((Flex(networks.net), networks.scores))
+    if processes is not None:
+        left = Start(_nothing(*means.linear.slope.shape), processes.scores - processes.log_dets)
+        ahead = networks.finished and simplest_as_good([np.ravel(scores) for _, scores in rungs[1:]])
+        rival = Rival(networks.early - processes.log_dets - volumes if ahead else left.scores)
+        v = on_device(np.swapaxes(processes.v, 0, 1), w.dtype)
+        on_top = train_networks(split(key, 3)[2], left, t, v, splits, rival=rival, **how)
+        if on_top.finished:
+            both = Chained(processes.correction, Flex(on_top.net))
+            rungs.append((both, on_top.scores + processes.log_dets + volumes))
+    correction, scores = rungs[simplest_as_good([np.ravel(scores) for _, scores in rungs])]
+    offset, slope, whitener = (on_device(part, t.dtype) for part in means.linear)
+    return ConditionalGaussian(offset, slope, whitener, correction), on_device(scores.mean(1), t.dtype)
 
 
-class _Fit(NamedTuple):
-    net: Mlp
-    optimiser: optax.OptState
-    average: Mlp
-    best: Mlp
-    best_score: Float[Array, " member"]
-    best_rows: Float[Array, "member held_out"]
+def _trained(capacity: int | None) -> int:
+    """Return how many rows a member trains on when there are as many as there will be."""
+    return 0 if capacity is None else capacity - held_out_size(capacity)
 
 
-def _batch(settings: GaussianTraining) -> int:
-    assert settings.batch is not None  # `for_rows` has chosen one
-    return settings.batch
+def _processes(means: Means, t, w, splits: Splits, *, one_shape: bool) -> Processes | None:
+    """Fit Gaussian processes to the residuals of linear fits; None if they are not better than the closed form."""
+    t, w = np.asarray(t, float), np.asarray(w, float)
+    r = np.stack([(w - offset - t @ slope) @ whitener.T for offset, slope, whitener in zip(*means.linear, strict=True)])
+    processes = fit_processes(t, r, splits, one_shape=one_shape)
+    if processes is None:
+        return None
+    volumes = np.log(np.diagonal(means.linear.whitener, axis1=1, axis2=2)).sum(axis=1)[:, None]
+    return processes if simplest_as_good([np.ravel(means.scores), np.ravel(processes.scores + volumes)]) else None
 
 
-def _optimiser(settings: GaussianTraining) -> optax.GradientTransformation:
-    assert settings.weight_decay is not None  # `for_rows` has chosen one
-    schedule = optax.cosine_decay_schedule(settings.learning_rate, settings.iterations)
-    adam = optax.adamw(schedule, weight_decay=settings.weight_decay)
-    return optax.flatten(optax.chain(optax.clip_by_global_norm(CLIP), adam))  # one long vector is quicker to compile
-
-
-def _scores(net: Mlp, base: ConditionalGaussian, t, w) -> Float[Array, " row"]:
-    model = eqx.tree_at(lambda b: b.correction.net, base, net)
-    return jax.vmap(model.log_density)(t, w)
-
-
-def _start(
-    key: PRNGKeyArray, means: Means, t, w, splits: Splits, settings: GaussianTraining
-) -> tuple[ConditionalGaussian, _Fit]:
-    """Return the linear fit with networks that are nearly zero, and its scores: the networks have to beat them.
-
-    Everything is made on the host: there is nothing to compile.
-    """
-    members, held = splits.held_out.shape
-    nets = settings.nets(key, t.shape[1], w.shape[1], members=members)
-    linear = (on_device(part, t.dtype) for part in means.linear)
-    bases = _bases(nets, *linear)
-    rows = on_device(np.stack([np.resize(row, held) for row in means.linear_scores]), t.dtype)
-    optimiser = _zeros(jax.eval_shape(eqx.filter_vmap(_optimiser(settings).init), nets))  # Adam starts from zeros
-    score = on_device(means.linear_scores.mean(axis=1), t.dtype)
-    return bases, _Fit(nets, optimiser, nets, _zeros(nets), score, rows)
-
-
-@eqx.filter_jit
-@eqx.filter_vmap
-def _bases(net, offset, slope, whitener) -> ConditionalGaussian:
-    return ConditionalGaussian(offset, slope, whitener, Flex(net))
-
-
-def _zeros(tree):
-    return jax.tree.map(lambda leaf: on_device(np.zeros(leaf.shape), leaf.dtype), tree)
-
-
-@partial(large_program, options=SEARCHING)
-def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, settings: GaussianTraining) -> _Fit:
-    optimiser = _optimiser(settings)
-    batch = _batch(settings)
-
-    def one_member(state: _Fit, base, train, held_out, key) -> _Fit:
-        # All random numbers at once: every call of the generator takes a while to compile.
-        lots = jr.bits(key, (settings.chunk * batch,)).reshape(-1, batch) % train.shape[0]
-
-        def step(carry, lots):
-            net, opt, average = carry
-            rows = train[lots]
-            gradient = jax.grad(lambda net: -jnp.mean(_scores(net, base, t[rows], w[rows])))(net)
-            updates, opt = optimiser.update(gradient, opt, net)
-            net = eqx.apply_updates(net, updates)
-            average = jax.tree.map(lambda a, b: settings.average * a + (1 - settings.average) * b, average, net)
-            return (net, opt, average), None
-
-        carry = (state.net, state.optimiser, state.average)
-        (net, opt, average), _ = jax.lax.scan(step, carry, lots)
-        scores = _scores(average, base, t[held_out], w[held_out])
-        better = jnp.mean(scores) > state.best_score  # False for NaN
-        new, old = (average, jnp.mean(scores), scores), (state.best, state.best_score, state.best_rows)
-        return _Fit(net, opt, average, *jax.tree.map(lambda new, old: jnp.where(better, new, old), new, old))
-
-    return eqx.filter_vmap(one_member)(state, bases, splits.train, splits.held_out, keys)
+def _nothing(members: int, dim: int, k: int) -> Mean:
+    """Return linear fits that leave data as they are."""
+    return Mean(np.zeros((members, k)), np.zeros((members, dim, k)), np.tile(np.eye(k), (members, 1, 1)))

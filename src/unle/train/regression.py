@@ -60,7 +60,7 @@ def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool =
     fits = [_fit_member(products, train, held_out) for train, held_out in rows]
     linear = Mean(*map(np.stack, zip(*(fit.linear for fit in fits), strict=True)))
     rungs = zip(*(fit.rungs for fit in fits), strict=True)
-    chosen = _simplest_as_good([np.concatenate([rung.scores for rung in members]) for members in rungs])
+    chosen = simplest_as_good([np.concatenate([rung.scores for rung in members]) for members in rungs])
     volumes = np.log(np.diagonal(linear.whitener, axis1=1, axis2=2)).sum(axis=1)[:, None]  # log det P
     scores = [np.stack([fit.rungs[i].scores for fit in fits]) + volumes for i in (0, chosen)]
     degree = highest_degree(t.shape[1]) if one_shape else chosen + 1
@@ -133,7 +133,7 @@ def _fit_member(all_rows: _Products, train: np.ndarray, held_out: np.ndarray) ->
     linear = Mean(*linear_fit(own, all_rows.w[train]))
     r = (all_rows.w - linear.intercept - t @ linear.slope) @ linear.whitener.T
     k = r.shape[1]
-    rungs = [_Rung(np.zeros((1, k)), np.eye(k), _log_normal(r[held_out]))]
+    rungs = [_Rung(np.zeros((1, k)), np.eye(k), log_normal(r[held_out]))]
     if degree < 2:
         return _Member(linear, low, high, rungs)
     gram, moments = all_rows.of_rows(train)
@@ -146,11 +146,11 @@ def _fit_member(all_rows: _Products, train: np.ndarray, held_out: np.ndarray) ->
         coefficients = np.linalg.solve(gram[:q, :q] + RIDGE * np.eye(q), moments[:q])
         whitener = _whitener((r - all_rows.design[:, :q] @ coefficients)[train], used=q)
         s = (r[held_out] - outside[:, :q] @ coefficients) @ whitener.T
-        rungs.append(_Rung(coefficients, whitener, _log_normal(s) + np.log(np.diagonal(whitener)).sum()))
+        rungs.append(_Rung(coefficients, whitener, log_normal(s) + np.log(np.diagonal(whitener)).sum()))
     return _Member(linear, low, high, rungs)
 
 
-def _simplest_as_good(scores: list[np.ndarray]) -> int:
+def simplest_as_good(scores: list[np.ndarray]) -> int:
     """Climb from rung to rung, each time by more than a standard error of the difference, row by row."""
     best = 0
     for i in range(1, len(scores)):
@@ -191,5 +191,6 @@ def shrunk_covariance(residual: np.ndarray) -> np.ndarray:
     return correlation * sd[:, None] * sd[None, :]
 
 
-def _log_normal(s: np.ndarray) -> np.ndarray:
+def log_normal(s: np.ndarray) -> np.ndarray:
+    """Return the standard normal log-density of every row."""
     return -0.5 * np.sum(s**2, axis=1) - 0.5 * s.shape[1] * np.log(2 * np.pi)

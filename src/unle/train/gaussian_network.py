@@ -1,0 +1,208 @@
+"""Networks of theta that bend Gaussians, mean and covariance, trained by maximum likelihood."""
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.compiling import SEARCHING, large_program
+from unle.models import ConditionalGaussian, Flex, Mlp
+from unle.progress import progress
+from unle.space.transfer import keys, on_device, split
+from unle.train.regression import Mean, simplest_as_good
+from unle.train.splits import Splits, pad
+from unle.train.stream import Stream, put
+
+if TYPE_CHECKING:
+    from unle.train.gaussian import GaussianTraining
+
+CLIP = 5.0  # global norm of a gradient
+WORTHWHILE = 0.005  # nats; a fit that improves by less for long is over
+EARLY = 0.1  # share of the training after which networks are compared with their rival
+
+
+class Start(NamedTuple):
+    """What networks begin with, and have to beat.
+
+    Attributes:
+        linear: the members' linear fits.
+        scores: their log-likelihood of each held-out row.
+    """
+
+    linear: Mean
+    scores: Float[np.ndarray, "member held_out"]
+
+
+class Rival(NamedTuple):
+    """Another fit, which networks are compared with after a part of their training.
+
+    Attributes:
+        scores: its log-likelihood of each held-out row.
+        share: of the rival's gain over the start, which networks must have by then; more than all of it if None, and
+            beyond doubt.
+    """
+
+    scores: Float[np.ndarray, "member held_out"]
+    share: float | None = None
+
+    def wins(self, start: Float[np.ndarray, "member held_out"], early: Float[np.ndarray, "member held_out"]) -> bool:
+        """Return whether networks that have come so far are to be given up."""
+        if self.share is None:
+            return not simplest_as_good([np.ravel(self.scores), np.ravel(early)])
+        return bool(np.mean(early - start) < self.share * np.mean(self.scores - start))
+
+
+class Networks(NamedTuple):
+    """Trained networks.
+
+    Attributes:
+        net: of every member, stacked; zero if nothing was better than the start.
+        scores: log-likelihood of each held-out row.
+        early: the same after a part of the training.
+        finished: False if they were given up then.
+    """
+
+    net: Mlp
+    scores: Float[np.ndarray, "member held_out"]
+    early: Float[np.ndarray, "member held_out"]
+    finished: bool = True
+
+
+def train_networks(
+    key: PRNGKeyArray,
+    start: Start,
+    t: Float[Array, "n dim"],
+    w: Float[Array, "n *member data"],
+    splits: Splits,
+    *,
+    settings: "GaussianTraining",
+    capacity: int | None = None,
+    stream: Stream | None = None,
+    rival: Rival | None = None,
+) -> Networks:
+    """Train one network per member.
+
+    Args:
+        key: randomness of weights and batches.
+        start: linear fits that the networks correct.
+        t: standardised parameters.
+        w: standardised data; the same for all members, or with an axis for them.
+        splits: training and held-out rows of every member.
+        settings: with steps and batch for so many rows; see `GaussianTraining.for_rows`.
+        capacity: rows that there will be in the end; see `AbstractBaseTraining.fit`.
+        stream: where other training rows come from, likewise.
+        rival: networks that are behind it after a part of their training are given up.
+    """
+    members, held = splits.held_out.shape
+    t, w, splits = pad(t, w, splits, capacity)
+    key_init, key_train = split(key, 2)
+    bases, state = _start(key_init, start, t, w, splits, settings)
+    best, since = -np.inf, 0
+    early = None
+    with progress("Fitting the Gaussian base", total=settings.iterations) as bar:
+        for i, key_chunk in enumerate(split(key_train, -(-settings.iterations // settings.chunk))):
+            if stream is not None and i:
+                fresh = stream.take(settings.chunk * _batch(settings))
+                t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
+            state = _chunk(state, bases, t, w, splits, keys(key_chunk, members), settings)
+            score = float(np.mean(np.asarray(state.best_score)))
+            bar.advance(settings.chunk, note=f"held-out log-likelihood {score:.2f}")
+            best, since = (score, 0) if score > best + WORTHWHILE else (best, since + 1)
+            if early is None and (i + 1) * settings.chunk >= EARLY * settings.iterations:
+                early = np.asarray(state.best_rows)[:, :held]
+                if rival is not None and rival.wins(start.scores, early):
+                    return Networks(state.best, early, early, finished=False)
+            if since >= settings.patience:
+                break
+    rows = np.asarray(state.best_rows)[:, :held]
+    return Networks(state.best, rows, rows if early is None else early)
+
+
+class _Fit(NamedTuple):
+    net: Mlp
+    optimiser: optax.OptState
+    average: Mlp
+    best: Mlp
+    best_score: Float[Array, " member"]
+    best_rows: Float[Array, "member held_out"]
+
+
+def _batch(settings: "GaussianTraining") -> int:
+    assert settings.batch is not None  # `for_rows` has chosen one
+    return settings.batch
+
+
+def _optimiser(settings: "GaussianTraining") -> optax.GradientTransformation:
+    assert settings.weight_decay is not None  # `for_rows` has chosen one
+    schedule = optax.cosine_decay_schedule(settings.learning_rate, settings.iterations)
+    adam = optax.adamw(schedule, weight_decay=settings.weight_decay)
+    return optax.flatten(optax.chain(optax.clip_by_global_norm(CLIP), adam))  # one long vector is quicker to compile
+
+
+def _scores(net: Mlp, base: ConditionalGaussian, t, w) -> Float[Array, " row"]:
+    model = eqx.tree_at(lambda b: b.correction.net, base, net)
+    return jax.vmap(model.log_density)(t, w)
+
+
+def _start(
+    key: PRNGKeyArray, start: Start, t, w, splits: Splits, settings: "GaussianTraining"
+) -> tuple[ConditionalGaussian, _Fit]:
+    """Return the linear fit with networks that are nearly zero, and its scores: the networks have to beat them.
+
+    Everything is made on the host: there is nothing to compile.
+    """
+    members, held = splits.held_out.shape
+    nets = settings.nets(key, t.shape[1], w.shape[-1], members=members)
+    linear = (on_device(part, t.dtype) for part in start.linear)
+    bases = bend(nets, *linear)
+    rows = on_device(np.stack([np.resize(row, held) for row in start.scores]), t.dtype)
+    optimiser = _zeros(jax.eval_shape(eqx.filter_vmap(_optimiser(settings).init), nets))  # Adam starts from zeros
+    score = on_device(start.scores.mean(axis=1), t.dtype)
+    return bases, _Fit(nets, optimiser, nets, _zeros(nets), score, rows)
+
+
+@eqx.filter_jit
+@eqx.filter_vmap
+def bend(net: Mlp, offset, slope, whitener) -> ConditionalGaussian:
+    """Return linear fits that networks correct."""
+    return ConditionalGaussian(offset, slope, whitener, Flex(net))
+
+
+def _zeros(tree):
+    return jax.tree.map(lambda leaf: on_device(np.zeros(leaf.shape), leaf.dtype), tree)
+
+
+@partial(large_program, options=SEARCHING)
+def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, settings: "GaussianTraining") -> _Fit:
+    optimiser = _optimiser(settings)
+    batch = _batch(settings)
+
+    def one_member(state: _Fit, base, w, train, held_out, key) -> _Fit:
+        # All random numbers at once: every call of the generator takes a while to compile.
+        lots = jr.bits(key, (settings.chunk * batch,)).reshape(-1, batch) % train.shape[0]
+
+        def step(carry, lots):
+            net, opt, average = carry
+            rows = train[lots]
+            gradient = jax.grad(lambda net: -jnp.mean(_scores(net, base, t[rows], w[rows])))(net)
+            updates, opt = optimiser.update(gradient, opt, net)
+            net = eqx.apply_updates(net, updates)
+            average = jax.tree.map(lambda a, b: settings.average * a + (1 - settings.average) * b, average, net)
+            return (net, opt, average), None
+
+        carry = (state.net, state.optimiser, state.average)
+        (net, opt, average), _ = jax.lax.scan(step, carry, lots)
+        scores = _scores(average, base, t[held_out], w[held_out])
+        better = jnp.mean(scores) > state.best_score  # False for NaN
+        new, old = (average, jnp.mean(scores), scores), (state.best, state.best_score, state.best_rows)
+        return _Fit(net, opt, average, *jax.tree.map(lambda new, old: jnp.where(better, new, old), new, old))
+
+    own = None if w.ndim == t.ndim else 1  # the axis of members, if each has data of its own
+    each = eqx.filter_vmap(one_member, in_axes=(0, 0, own, 0, 0, 0))
+    return each(state, bases, w, splits.train, splits.held_out, keys)
