@@ -137,7 +137,7 @@ class Evidence:
     @cached_property
     def standardised(self) -> tuple[Float[np.ndarray, "n data"], Float[np.ndarray, "rows data"]]:
         """The training data and the observation in the coordinates of the fit."""
-        prepare = jax.vmap(self.posterior.likelihood.prepare)
+        prepare = jax.vmap(self.posterior.likelihood.coordinates)
         both = np.concatenate([self.x, self.at_x_o.x_o])
         standard = np.asarray(prepare(jnp.asarray(both, jnp.float32)), float)
         return standard[: len(self.x)], standard[len(self.x) :]

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from unle.diagnose.energy import energy_test
 from unle.diagnose.record import Check, NotApplicable, at_most, verdict_of
+from unle.diagnose.within import without_cells
 from unle.errors import InputError
 from unle.models import TractableLikelihood
 from unle.posterior import Posterior
@@ -55,7 +56,8 @@ def short_run(
     order = np.random.default_rng([seed, 404]).permutation(len(theta))
     joint = _joint(posterior, jnp.asarray(theta, jnp.float32), jnp.asarray(x, jnp.float32))
     starts, others = joint[order[:n]], joint[order[n : 2 * n]]
-    ends = np.asarray(_run(jr.key(seed), posterior.prior, posterior.likelihood, starts, joint[order], steps), float)
+    points = without_cells(posterior.likelihood)
+    ends = np.asarray(_run(jr.key(seed), posterior.prior, points, starts, joint[order], steps), float)
     return compare_ends(np.asarray(starts, float), ends, np.asarray(others, float), steps=steps, seed=seed)
 
 
@@ -92,7 +94,7 @@ def compare_ends(
 @eqx.filter_jit
 def _joint(posterior: Posterior, theta: Array, x: Array) -> Float[Array, "n position"]:
     u = jax.vmap(posterior.prior.unconstrain)(theta)
-    return jnp.concatenate([u, jax.vmap(posterior.likelihood.prepare)(x)], axis=1)
+    return jnp.concatenate([u, jax.vmap(posterior.likelihood.coordinates)(x)], axis=1)
 
 
 @eqx.filter_jit

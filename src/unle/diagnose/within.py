@@ -6,7 +6,7 @@ normalisers, needs the ensemble, and has to know how its members were combined.
 
 from typing import Any, NamedTuple
 
-from unle.models import Consensus, Ensemble, GivenValid, Mixture, Region, Tempered, TractableLikelihood
+from unle.models import Consensus, Ensemble, GivenValid, Mixture, OverCells, Region, Tempered, TractableLikelihood
 
 
 class Members(NamedTuple):
@@ -34,7 +34,7 @@ def members_within(likelihood: Any) -> Members | None:
         >>> members_within(Own()) is None
         True
     """
-    if isinstance(likelihood, GivenValid):
+    if isinstance(likelihood, GivenValid | OverCells):
         return members_within(likelihood.likelihood)
     if isinstance(likelihood, Tempered):
         inner = members_within(likelihood.inner)
@@ -55,3 +55,12 @@ def without_region(likelihood: TractableLikelihood) -> TractableLikelihood:
         return likelihood
     inner = without_region(likelihood.likelihood)
     return inner if isinstance(likelihood.validity, Region) else GivenValid(inner, likelihood.validity)
+
+
+def without_cells(likelihood: TractableLikelihood) -> TractableLikelihood:
+    """Return the density of points, where the likelihood is that of the cells around them."""
+    if isinstance(likelihood, OverCells):
+        return likelihood.likelihood
+    if isinstance(likelihood, GivenValid):
+        return GivenValid(without_cells(likelihood.likelihood), likelihood.validity)
+    return likelihood

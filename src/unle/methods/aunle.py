@@ -26,7 +26,7 @@ from unle.methods.ahead import alike, sampler_ahead
 from unle.methods.candidates import best_energies
 from unle.methods.pairs import standardised_pairs
 from unle.methods.selection import certificate_of, record_fit, select_model, stopping_rows, tell_user
-from unle.models import AbstractBase, Ensemble, Repeated, in_two_views
+from unle.models import AbstractBase, Ensemble, Repeated, in_two_views, over_cells
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.space.transfer import split
@@ -125,7 +125,7 @@ class AUNLE(eqx.Module):
             compile_tilted(JointSpace.of(self.prior, pairs.theta_space), bases, *rows, **settings)
 
         def sampler_of(bases: AbstractBase) -> AbstractContextManager[None]:
-            return sampler_ahead(self.prior, self.training, pairs, bases, self.strategy)
+            return sampler_ahead(self.prior, self.training, pairs, bases, self.strategy, of=over_cells)
 
         with ExitStack() as ahead:
             guess = likely if cores() >= CORES_TO_GUESS else None
@@ -172,5 +172,5 @@ class AUNLE(eqx.Module):
         ensemble = Ensemble(pairs.theta_space, pairs.x_space, choice.models, choice.log_z)
         # Energies whose particles follow the prior have P(valid | theta) in them: they were fitted to valid rows.
         if selected.kind != "none" and not self.training.particles.at_data:
-            return Posterior(self.prior, ensemble, self.strategy)
+            return Posterior(self.prior, over_cells(ensemble), self.strategy)
         return Posterior(self.prior, pairs.given_valid(key_valid, ensemble, on_metrics), self.strategy)

@@ -88,3 +88,8 @@ def _contains(prior: Prior, theta: Float[Array, "n dim"]):
 def apply_space(space: ThetaSpace | XSpace, rows: Any) -> Float[Array, "n standard"]:
     """Standardise many rows, rounded before as those of an observation will be."""
     return on_device(space.forward_table(np.asarray(rows, np.float32).astype(float)))
+
+
+def spread_and_standardise(space: XSpace, x: Any, u: Float[np.ndarray, "n dim_x"]) -> Float[Array, "n data"]:
+    """Standardise data to be trained on: at the places u, uniform in (0, 1), of their cells."""
+    return on_device(space.forward_table(np.asarray(x, np.float32).astype(float), u))

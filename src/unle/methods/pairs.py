@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
-from unle.methods.inputs import apply_space, as_simulations, enough, in_support, valid_pairs
+from unle.methods.inputs import apply_space, as_simulations, enough, in_support, spread_and_standardise, valid_pairs
 from unle.methods.memory import as_bytes, row_bytes
-from unle.models import DoublyIntractableLikelihood, TractableLikelihood, with_validity
+from unle.models import DoublyIntractableLikelihood, TractableLikelihood, over_cells, with_validity
 from unle.progress import progress
 from unle.simulate import Simulations
 from unle.space import Blocks, Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, repeated_blocks
@@ -27,6 +27,7 @@ from unle.train import Splits, Stream, fit_validity, held_out_size, make_splits
 
 FEWEST_ROWS = 1000  # of a window; a smaller one is no sample of anything
 MOST_HELD_OUT = 0.3  # share of a window that all members together hold out
+WITHIN_CELLS = 30_000  # seed of the places that data have in their cells
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -63,13 +64,14 @@ class Pairs(NamedTuple):
         likelihood: TractableLikelihood | DoublyIntractableLikelihood,
         on_metrics: Callable[..., None] | None = None,
     ) -> TractableLikelihood | DoublyIntractableLikelihood:
-        """Multiply by P(valid given theta), learned from all simulations, if some of them failed.
+        """Take the likelihood over cells, and multiply by P(valid given theta), learned from all simulations.
 
         Args:
             key: randomness of the fit.
             likelihood: of valid data.
             on_metrics: called with how well the probability is calibrated.
         """
+        likelihood = over_cells(likelihood)
         if self.valid.all():
             return likelihood
         fit = fit_validity(key, self.theta, self.valid, x=self.x)
@@ -124,7 +126,7 @@ def standardised_pairs(
     if x_space.dim < x_space.dim_x:
         cuts = ()  # what is left of the blocks is not alike
     t = apply_space(theta_space, theta)
-    w = apply_space(x_space, x)
+    w = spread_and_standardise(x_space, x, np.random.default_rng(WITHIN_CELLS).uniform(size=x.shape))
     splits = make_splits(key, len(theta), members=members)
     return Pairs(theta_space, x_space, t, w, splits, None, all_theta, all_x, valid, cuts)
 
@@ -168,8 +170,10 @@ def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members:
     )
     theta_space, x_space = fit_theta_space(theta), fit_x_space(x)
 
+    within = np.random.default_rng(seed)
+
     def standardise(theta, x):
-        return apply_space(theta_space, theta), apply_space(x_space, x)
+        return apply_space(theta_space, theta), spread_and_standardise(x_space, x, within.uniform(size=x.shape))
 
     # All members hold out all held-out rows: there are others to train on, and a row that stays would weigh too much.
     held = min(held_out_size(len(theta)), int(MOST_HELD_OUT * len(theta) / members))

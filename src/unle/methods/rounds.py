@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
 from unle.methods.history import Round, lost, setbacks
-from unle.methods.inputs import FEWEST, apply_space
+from unle.methods.inputs import FEWEST, apply_space, spread_and_standardise
 from unle.methods.neighbourhood import Neighbourhood, nearest, outlying
 from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_temperature
 from unle.models import (
@@ -40,6 +40,7 @@ from unle.models import (
     TractableLikelihood,
     ValidPower,
     agreed,
+    over_cells,
     with_validity,
 )
 from unle.posterior import Posterior, TemperedSmc
@@ -50,7 +51,7 @@ from unle.train import Carried, Splits, ValidityFit, fit_validity, make_splits
 
 HELD_OUT = 20_000  # of the seed: rows are held out from a member in all rounds, or its energies would know them
 PROPOSED = 1000  # draws of the tempered posterior from which proposals are taken, at least
-WITHIN_CELLS = 30_000  # of the seed: a whole number is spread over its cell by the same amount in all rounds
+WITHIN_CELLS = 30_000  # of the seed: a value has the same place in its cell in all rounds
 ROUNDING = 1e-4  # a spread that is this part of another is due to rounding
 AROUND = 40_000  # of the seed: parameters around those whose data came nearest to x_o
 STUCK = 0.01  # scale of a coordinate that no longer varies, as a part of the first round's
@@ -310,10 +311,11 @@ class Rounds:
         inside = box.contains(everywhere) & near
         if inside.sum() < FEWEST:  # a region that few simulations lie in: better too large than too small
             inside = near
-        theta, x = theta[inside], self._spread_over_cells(x)[inside]
-        theta_space, x_space = restandardise_theta(first_theta, theta), _standardised_anew(first_x, x)
+        within = np.random.default_rng((self.seed, WITHIN_CELLS)).uniform(size=x.shape)  # a row has the same always
+        theta, x, within = theta[inside], x[inside], within[inside]
+        theta_space, x_space = restandardise_theta(first_theta, theta), _standardised_anew(first_x, x, within)
         t = apply_space(theta_space, theta)
-        w = _moving(apply_space(x_space, x), self.seed)
+        w = _moving(spread_and_standardise(x_space, x, within), self.seed)
         capacity, key_split = sum(self.sizes), jr.fold_in(jr.key(self.seed), HELD_OUT)
         among = np.flatnonzero(inside), max(capacity, len(inside))
         splits = make_splits(key_split, len(theta), members=self.members, among=among)
@@ -322,15 +324,6 @@ class Rounds:
         low, high = (getattr(np, end)(everywhere[inside], axis=0) for end in ("min", "max"))
         self._region = Region(first_theta, on_device(low), on_device(high))
         return Fitting(theta_space, x_space, t, w, splits, np.flatnonzero(inside), bases, ensemble)
-
-    def _spread_over_cells(self, x: Float[np.ndarray, "n dim_x"]) -> Float[np.ndarray, "n dim_x"]:
-        """Add uniform noise from -1/2 to 1/2 where data are whole numbers: a density could grow without end at them.
-
-        Close to x_o some counts may be zero in all simulations.  A density of the zeros themselves would be so narrow
-        that its own small errors decide which parameters are likely.
-        """
-        noise = np.random.default_rng((self.seed, WITHIN_CELLS)).uniform(-0.5, 0.5, x.shape)
-        return np.asarray(np.where(self._whole(x), x + noise, x), float)
 
     def _whole(self, x: Float[np.ndarray, "n dim_x"]) -> Bool[np.ndarray, " dim_x"]:
         """Return which coordinates are whole numbers in all these data and in x_o."""
@@ -348,7 +341,7 @@ class Rounds:
     def focused(self, likelihood: Any) -> Any:
         """Return what its members agree on, in the region of the last fit, times the chance of a valid simulation."""
         validity = AlwaysValid() if self.validity is None else self.validity.validity
-        return with_validity(with_validity(agreed(likelihood), self._region), validity)
+        return with_validity(with_validity(over_cells(agreed(likelihood)), self._region), validity)
 
     def near(self, simulations: Simulations) -> Bool[np.ndarray, " n"]:
         """Return which simulations are valid and near x_o: those that count as valid in the last fit."""
@@ -391,10 +384,10 @@ class Rounds:
         before = sum(back is not None for back in setbacks(self.history))
         wanted = FEWEST_EFFECTIVE * 2 ** (before + 1) if cautiously else FEWEST_EFFECTIVE
         if refined is None:
-            likelihood = agreed(self.fitting.likelihood)
+            likelihood = over_cells(agreed(self.fitting.likelihood))
             beta = self._supported(likelihood, wanted)
         else:  # outside of the region, where they were not trained, energies say nothing
-            likelihood = agreed(refined)
+            likelihood = over_cells(agreed(refined))
             beta = self._supported(with_validity(likelihood, self._region), wanted)
         target = Tempered(likelihood, on_device(beta))
         cautious = self.focused(target)
@@ -436,16 +429,16 @@ class Rounds:
         )
 
 
-def _standardised_anew(first: XSpace, x: Float[np.ndarray, "n dim_x"]) -> XSpace:
+def _standardised_anew(first: XSpace, x: Float[np.ndarray, "n dim_x"], u: Float[np.ndarray, "n dim_x"]) -> XSpace:
     """Return the space with means and scales of these data, none of which is due to rounding.
 
     Close to x_o a coordinate may be the same in nearly all simulations.  Its spread without the few outliers is then
     that of rounding, and dividing by it would put the outliers a million standard deviations away: it is scaled by
     the spread with outliers, and a coordinate that no longer varies at all by a part of its first scale.
     """
-    space = restandardise_x(first, x)
+    space = restandardise_x(first, x, u)
     places, old = np.array((*first.modelled, *first.redundant)), space.standardiser
-    spread = np.std(old.forward_table(np.asarray(x, float)[:, places]), axis=0)
+    spread = np.std(old.forward_table(first.cells.spread(x, u)[:, places]), axis=0)
     part = STUCK * np.asarray(first.standardiser.scale) / np.asarray(old.scale)
     wider = np.where(spread < ROUNDING, part, np.where(spread > 1 / ROUNDING, spread, 1.0))
     modelled, redundant = np.split(wider, [first.dim])

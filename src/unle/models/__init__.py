@@ -1,6 +1,7 @@
 """Models of x given theta: energies, base densities and the likelihoods built from them."""
 
 from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
+from unle.models.cells import OverCells, over_cells
 from unle.models.conditional import ConditionalLikelihood, DoublyIntractableLikelihood
 from unle.models.consensus import Consensus, agreed
 from unle.models.correction import AbstractCorrection, Chained, Flex, Straight
@@ -57,6 +58,8 @@ __all__ = [
     "MixtureNoise",
     "MlpEnergy",
     "NoEnergy",
+    "OverCells",
+    "over_cells",
     "NoisyBase",
     "Normalised",
     "OneView",

@@ -60,6 +60,10 @@ class Tempered(TractableLikelihood):
         """Return the inner likelihood's data."""
         return self.inner.prepare(x)
 
+    def coordinates(self, x):
+        """Return x in the coordinates of the inner likelihood."""
+        return self.inner.coordinates(x)
+
     def log_likelihood(self, theta, w):
         """Return beta log q."""
         return self.temperature * self.inner.log_likelihood(theta, w)

@@ -27,6 +27,10 @@ class AbstractLikelihood(eqx.Module):
     def prepare(self, x: Float[Array, " dim_x"]) -> Float[Array, " data"]:
         """Return the standardised data w of one raw x."""
 
+    def coordinates(self, x: Float[Array, " dim_x"]) -> Float[Array, " data"]:
+        """Return one raw x in the coordinates of the fit: w, unless the model sees more of x than one point."""
+        return self.prepare(x)
+
 
 class TractableLikelihood(AbstractLikelihood):
     """A likelihood whose missing constant, if any, is the same for every theta."""

@@ -107,6 +107,10 @@ class GivenValid(TractableLikelihood):
         """Return w."""
         return self.likelihood.prepare(x)
 
+    def coordinates(self, x):
+        """Return x in the coordinates of the likelihood."""
+        return self.likelihood.coordinates(x)
+
     def log_likelihood(self, theta, w):
         """Return log q(w | theta, valid) + log P(valid | theta)."""
         return self.likelihood.log_likelihood(theta, w) + self.validity(theta)

@@ -1,5 +1,6 @@
 """What theta and x are: the prior, its smooth coordinates, and the standardised space of the data."""
 
+from unle.space.cells import Cells
 from unle.space.marginals import Marginals, choose_marginals
 from unle.space.prior import Prior, unconstrained_draws
 from unle.space.repetition import Blocks, repeated_blocks
@@ -9,6 +10,7 @@ from unle.space.scaling import Standardiser, ThetaSpace, XSpace, fit_theta_space
 __all__ = [
     "affine_change",
     "Blocks",
+    "Cells",
     "Marginals",
     "Prior",
     "Standardiser",

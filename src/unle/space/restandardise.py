@@ -18,11 +18,11 @@ def restandardise_theta(space: ThetaSpace, theta: ArrayLike) -> ThetaSpace:
     return ThetaSpace(_refitted(space.standardiser, np.asarray(theta, float)))
 
 
-def restandardise_x(space: XSpace, x: ArrayLike) -> XSpace:
-    """Return the space with means, scales and ranges of these data, shape (n, dim_x)."""
+def restandardise_x(space: XSpace, x: ArrayLike, u: Float[np.ndarray, "n dim_x"] | float = 0.5) -> XSpace:
+    """Return the space with means, scales and ranges of these data, shape (n, dim_x), each at u in its cell."""
     x = np.asarray(x, float)
     places = np.array((*space.modelled, *space.redundant))
-    standardiser = _refitted(space.standardiser, x[:, places])
+    standardiser = _refitted(space.standardiser, space.cells.spread(x, u)[:, places])
     a, b = affine_change(space.standardiser, standardiser)
     k = space.dim
     # z_redundant = W z + o in the old coordinates, written in the new ones.

@@ -1,6 +1,7 @@
 """Standardised coordinates for data and parameters, fitted to training simulations.
 
-    x --drop constants--> v --marginal transforms--> w --(w - mean) / scale--> z --drop redundant--> modelled
+    x --spread counts and atoms over cells, drop constants--> v
+      --marginal transforms--> w --(w - mean) / scale--> z --drop redundant--> modelled
 
 A coordinate that never varies cannot be standardised, and one that is a linear function of the others (in z)
 has no density; both would break training, so both are left out of the model and restored by `XSpace.inverse`.
@@ -16,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from unle.errors import InputError
+from unle.space.cells import Cells, find_cells
 from unle.space.marginals import GAIN, ROWS, Marginals, choose_marginals
 from unle.space.repetition import Blocks
 from unle.space.transfer import on_device
@@ -86,6 +88,7 @@ class XSpace(eqx.Module):
     """Data as a density model likes them: standardised, without constant or redundant coordinates.
 
     Attributes:
+        cells: what single values with positive probability are spread over.
         standardiser: of the coordinates that vary, modelled ones first, then redundant ones.
         weights: z of the redundant coordinates = weights @ (z of the modelled ones) + offset.
         offset: see `weights`.
@@ -96,6 +99,7 @@ class XSpace(eqx.Module):
         constant: indices of the raw coordinates that never vary.
     """
 
+    cells: Cells
     standardiser: Standardiser
     weights: Float[Array, "redundant dim"]
     offset: Float[Array, " redundant"]
@@ -115,13 +119,16 @@ class XSpace(eqx.Module):
         """Number of modelled coordinates."""
         return len(self.modelled)
 
-    def forward(self, x: Float[Array, " dim_x"]) -> Float[Array, " dim"]:
-        """Return the modelled coordinates of x, standardised."""
-        return self.standardiser.forward(x[np.array((*self.modelled, *self.redundant))])[: self.dim]
+    def forward(self, x: Float[Array, " dim_x"], u: Float[Array, " dim_x"] | float = 0.5) -> Float[Array, " dim"]:
+        """Return the modelled coordinates of x, standardised, at the place u of its cell."""
+        spread = self.cells.spread(x, u)
+        return self.standardiser.forward(spread[np.array((*self.modelled, *self.redundant))])[: self.dim]
 
-    def forward_table(self, x: Float[np.ndarray, "n dim_x"]) -> Float[np.ndarray, "n dim"]:
+    def forward_table(
+        self, x: Float[np.ndarray, "n dim_x"], u: Float[np.ndarray, "n dim_x"] | float = 0.5
+    ) -> Float[np.ndarray, "n dim"]:
         """Return those of many rows, on the host."""
-        return self._standardised_table(x)[:, : self.dim]
+        return self._standardised_table(x, u)[:, : self.dim]
 
     def inverse(self, w: Float[Array, " dim"]) -> Float[Array, " dim_x"]:
         """Return the x with these modelled coordinates; redundant and constant ones are restored."""
@@ -129,12 +136,12 @@ class XSpace(eqx.Module):
         restored = jnp.matmul(self.weights, w, precision=jax.lax.Precision.HIGHEST) + self.offset
         z = jnp.concatenate([w, restored])
         x = jnp.concatenate([self.standardiser.inverse(z), self.low[np.array(self.constant, dtype=int)]])
-        return x[np.argsort((*self.modelled, *self.redundant, *self.constant))]
+        return self.cells.gather(x[np.argsort((*self.modelled, *self.redundant, *self.constant))])
 
     def log_det(self, x: Float[Array, " dim_x"]) -> Float[Array, ""]:
         """Return log |det dw/dx| over the modelled coordinates: add it to a density of w to get one of x."""
         first = jax.tree.map(lambda leaf: leaf[: self.dim], self.standardiser)
-        return first.log_det(x[np.array(self.modelled)])
+        return first.log_det(self.cells.spread(x)[np.array(self.modelled)])
 
     def describe(self, names: Sequence[str] | None = None) -> list[str]:
         """Say in one line per raw coordinate what happens to it."""
@@ -152,7 +159,8 @@ class XSpace(eqx.Module):
                 ]
                 lines.append(f"{names[i]}: follows from {', '.join(sources)}, not modelled")
             else:
-                lines.append(f"{names[i]}: {kinds[i]} scale, {low:.4g} to {high:.4g} in the simulations")
+                kind = f"{self.cells.describe(i)}{kinds[i]} scale"
+                lines.append(f"{names[i]}: {kind}, {low:.4g} to {high:.4g} in the simulations")
         return lines
 
     def check_observation(self, x_o: ArrayLike | Sequence[Any], names: Sequence[str] | None = None) -> list[str]:
@@ -217,9 +225,10 @@ class XSpace(eqx.Module):
                 )
         return found
 
-    def _standardised_table(self, rows: np.ndarray) -> np.ndarray:
+    def _standardised_table(self, rows: np.ndarray, u: np.ndarray | float = 0.5) -> np.ndarray:
         """Return z of many rows on the host, modelled coordinates first."""
-        return self.standardiser.forward_table(rows[:, np.array((*self.modelled, *self.redundant))])
+        spread = self.cells.spread(rows, u)
+        return self.standardiser.forward_table(spread[:, np.array((*self.modelled, *self.redundant))])
 
     def _names(self, names, word: str) -> tuple[str, ...]:
         if names is None:
@@ -231,7 +240,7 @@ class XSpace(eqx.Module):
 
 def fit_theta_space(theta: ArrayLike) -> ThetaSpace:
     """Fit marginal transforms, means and scales to training parameters, shape (n, d)."""
-    return ThetaSpace(standardiser=_fit(_checked(theta, "theta"), gain=THETA_GAIN)[0])
+    return ThetaSpace(standardiser=_fit(_checked(theta, "theta"), gain=THETA_GAIN))
 
 
 def fit_x_space(x: ArrayLike, blocks: Blocks | None = None) -> XSpace:
@@ -249,11 +258,15 @@ def fit_x_space(x: ArrayLike, blocks: Blocks | None = None) -> XSpace:
     if np.all(constant):
         raise InputError(f"expected simulations that differ; got {len(x)} equal rows; does the simulator use theta?")
     moving = np.flatnonzero(~constant)
-    space, z = _fit(x[:, moving], gain=GAIN) if blocks is None or constant.any() else _fit_alike(x, blocks)
-    kept, weights, offset = _redundancy(z)
+    alike = None if constant.any() else blocks
+    cells = find_cells(x, None if alike is None else _places(alike, x.shape[1]))
+    spread = cells.spread(x, np.random.default_rng(0).uniform(size=x.shape))
+    space = _fit(spread[:, moving], gain=GAIN) if alike is None else _fit_alike(spread, alike)
+    kept, weights, offset = _redundancy(space.forward_table(cells.spread(x)[:, moving]))
     dropped = np.setdiff1d(np.arange(len(moving)), kept)
     order = np.concatenate([kept, dropped]).astype(int)
     return XSpace(
+        cells=jax.tree.map(on_device, cells),
         standardiser=jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[order], leaf.dtype), space),
         weights=on_device(weights, space.mean.dtype),
         offset=on_device(offset, space.mean.dtype),
@@ -280,24 +293,27 @@ def _checked(values, name: str) -> np.ndarray:
     return values
 
 
-def _fit(values: np.ndarray, *, gain: float) -> tuple[Standardiser, np.ndarray]:
-    """Return the standardised space of the values, and the values in it."""
+def _fit(values: np.ndarray, *, gain: float) -> Standardiser:
+    """Return the standardised space of the values."""
     marginals = choose_marginals(values, gain=gain)
-    w = marginals.forward_table(values)
-    mean, scale = _location_and_scale(w)
+    mean, scale = _location_and_scale(marginals.forward_table(values))
     dtype = jnp.result_type(float)
-    space = Standardiser(marginals=marginals, mean=on_device(mean, dtype), scale=on_device(scale, dtype))
-    return space, (w - mean) / scale
+    return Standardiser(marginals=marginals, mean=on_device(mean, dtype), scale=on_device(scale, dtype))
 
 
-def _fit_alike(x: np.ndarray, blocks: Blocks) -> tuple[Standardiser, np.ndarray]:
-    """Return the space that standardises corresponding coordinates of all blocks alike, and the values in it."""
+def _fit_alike(x: np.ndarray, blocks: Blocks) -> Standardiser:
+    """Return the space that standardises corresponding coordinates of all blocks alike."""
     table = np.array(blocks)
-    one, _ = _fit(x[:, table].reshape(-1, table.shape[1]), gain=GAIN)
-    place = np.empty(x.shape[1], int)
+    one = _fit(x[:, table].reshape(-1, table.shape[1]), gain=GAIN)
+    place = _places(blocks, x.shape[1])
+    return jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[place], leaf.dtype), one)
+
+
+def _places(blocks: Blocks, dim_x: int) -> np.ndarray:
+    """Return the place of every coordinate in its block."""
+    place, table = np.empty(dim_x, int), np.array(blocks)
     place[table] = np.arange(table.shape[1])
-    space = jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[place], leaf.dtype), one)
-    return space, space.forward_table(x)
+    return place
 
 
 def _location_and_scale(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,61 @@
+"""The likelihood of data that are spread over cells: counts, yes or no, exact zeros."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+from scipy.stats import qmc
+
+from unle.models.consensus import Consensus
+from unle.models.likelihood import Ensemble, TractableLikelihood
+from unle.models.mixture import Mixture
+from unle.space.transfer import on_device
+
+POINTS = 16  # of a cell; a power of two
+
+
+class OverCells(TractableLikelihood):
+    r"""The probability of a cell: the mean density of points in it, up to the cell's volume.
+
+        q(x | theta) \propto 1/J sum_j q(x_j | theta),    x_j the place u_j of the cell of x
+
+    Args:
+        likelihood: a density of spread data; see `unle.space.Cells`.
+        places: the u_j, evenly in the unit cube.
+    """
+
+    likelihood: TractableLikelihood
+    places: Float[Array, "point dim_x"]
+
+    @property
+    def x_space(self):
+        """The likelihood's standardisation of x."""
+        return getattr(self.likelihood, "x_space", None)
+
+    def prepare(self, x):
+        """Return w of every point in the cell of x."""
+        space: Any = self.x_space
+        return jax.vmap(lambda u: space.forward(x, u))(self.places)
+
+    def log_likelihood(self, theta, w):
+        """Return the log of the mean density."""
+        values = jax.vmap(lambda w: self.likelihood.log_likelihood(theta, w))(w)
+        return logsumexp(values) - jnp.log(len(values))
+
+    def coordinates(self, x):
+        """Return w of the middle of the cell."""
+        return self.likelihood.coordinates(x)
+
+
+def over_cells(likelihood: Any) -> Any:
+    """Return the likelihood of cells for members of an ensemble, if the data have cells; any other as it is."""
+    if not isinstance(likelihood, Ensemble | Mixture | Consensus):
+        return likelihood
+    space: Any = likelihood.x_space
+    if space is None or not space.cells.which:
+        return likelihood
+    places = qmc.Sobol(space.dim_x, rng=np.random.default_rng(0)).random(POINTS)
+    return OverCells(likelihood, on_device(places))

@@ -1,0 +1,137 @@
+r"""Data that take single values with positive probability: counts, yes or no, rounded readings, exact zeros.
+
+A density could grow without end at such a value.  So the value is spread over a cell, and its probability is the
+integral of the density over that cell:
+
+- A lattice (whole numbers, multiples of a step h): x becomes x + h (u - 1/2), u uniform on (0, 1).
+- An atom a of other data, such as a zero for everything below a threshold: a cell of width c is pushed in at a,
+
+      x < a: x,    x = a: a + c u,    x > a: x + c.
+
+Both may be true of one coordinate: counts with more zeros than a count has.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+MOST_ATOMS = 3  # of one coordinate
+FEWEST_ROWS = 50  # with fewer, ties are chance
+SHARE = 0.05  # of the rows that must have a value for it to be an atom
+STANDS_OUT = 3.0  # an atom on a lattice is so many times as frequent as the values beside it
+TIED = 0.5  # of the rows: with fewer distinct values than that, data are on a lattice if they are multiples of a step
+MULTIPLE = 1e-6  # how far from a multiple of the step, in steps and in units of the largest value
+WIDTHS = 0.1, 1.0  # the narrowest and the widest cell of an atom, in units of the other values' spread
+
+
+class Cells(eqx.Module):
+    """What is spread, for every coordinate of x.
+
+    Args:
+        step: h of a lattice; 0 for none.
+        origin: a value on the lattice.
+        atoms: values a, in order; NaN for none.
+        widths: c of each.
+    """
+
+    step: Float[Array, " dim_x"]
+    origin: Float[Array, " dim_x"]
+    atoms: Float[Array, "atom dim_x"]
+    widths: Float[Array, "atom dim_x"]
+
+    @property
+    def which(self) -> list[int]:
+        """The coordinates that have cells."""
+        return np.flatnonzero((np.asarray(self.step) > 0) | np.isfinite(np.asarray(self.atoms)).any(axis=0)).tolist()
+
+    def describe(self, i: int) -> str:
+        """Say in a few words what is spread in coordinate i; nothing if nothing is."""
+        step, atoms = float(self.step[i]), np.asarray(self.atoms)[:, i]
+        words = [f"multiples of {step:.4g}"] if step > 0 else []
+        words += [f"exactly {a:.4g} with positive probability" for a in atoms[np.isfinite(atoms)]]
+        return "".join(f"{word}, " for word in words)
+
+    def spread(self, x: Any, u: Any = 0.5) -> Any:
+        """Return x with every value at the place u of its cell: rows or one row, numpy or jax, as x is."""
+        library = np if isinstance(x, np.ndarray) else jnp
+        step, atoms, widths = (library.asarray(part) for part in (self.step, self.atoms, self.widths))
+        moved = x + step * (u - 0.5)
+        for a, width in zip(atoms, widths, strict=True):
+            moved = moved + width * library.where(x == a, u, x > a)
+        return moved
+
+    def gather(self, y: Float[Array, " dim_x"]) -> Float[Array, " dim_x"]:
+        """Return the x that was spread to y."""
+        for a, width in zip(self.atoms, self.widths, strict=True):
+            start = a - self.step / 2
+            y = jnp.where(y > start + self.step + width, y - width, jnp.where(y >= start, a, y))
+        h = jnp.where(self.step > 0, self.step, 1.0)
+        return jnp.where(self.step > 0, self.origin + h * jnp.round((y - self.origin) / h), y)
+
+
+def find_cells(x: Float[np.ndarray, "n dim_x"], alike: Float[np.ndarray, " dim_x"] | None = None) -> Cells:
+    """Look for lattices and atoms in data.
+
+    Args:
+        x: the data.
+        alike: a number for every coordinate; those with the same number are looked at together.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> x = np.column_stack([rng.poisson(3.0, 200), rng.normal(size=200), np.maximum(rng.normal(size=200), 0)])
+        >>> cells = find_cells(x.astype(float))
+        >>> cells.step.tolist(), cells.atoms.tolist()
+        ([1.0, 0.0, 0.0], [[nan, nan, 0.0]])
+    """
+    groups = np.arange(x.shape[1]) if alike is None else np.unique(alike, return_inverse=True)[1]
+    found = [_of_values(np.ravel(x[:, groups == group])) for group in range(groups.max() + 1)]
+    most = max(len(atoms) for _, _, atoms in found)
+    step, origin = np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    atoms, widths = np.full((most, x.shape[1]), np.nan), np.zeros((most, x.shape[1]))
+    for group, (h, first, own) in enumerate(found):
+        step[groups == group], origin[groups == group] = h, first
+        for i, (value, width) in enumerate(sorted(own)):
+            atoms[i, groups == group], widths[i, groups == group] = value, width
+    return Cells(step, origin, atoms, widths)  # pyright: ignore[reportArgumentType]  # on the host, in double precision
+
+
+def _of_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, float]]]:
+    """Return step and origin of a lattice, and atoms with the widths of their cells."""
+    values, counts = np.unique(v, return_counts=True)
+    if len(v) < FEWEST_ROWS or not 1 < len(values) < len(v):
+        return 0.0, 0.0, []
+    step = _step(values, len(v))
+    often = counts >= SHARE * len(v)
+    if step:
+        beside = [_count(values, counts, values + way * step) for way in (-1, 1)]
+        often &= counts >= STANDS_OUT * np.maximum(*beside)
+    chosen = np.flatnonzero(often)[np.argsort(-counts[often])][:MOST_ATOMS]
+    others = np.delete(values, chosen).repeat(np.delete(counts, chosen))
+    if not len(others):
+        return step, float(values[0]), []
+    room = np.subtract(*np.quantile(others, [0.95, 0.05])) or np.ptp(values)
+    widths = np.clip(counts[chosen] / len(others), *WIDTHS) * room - step
+    return step, float(values[0]), [(float(values[i]), float(c)) for i, c in zip(chosen, widths, strict=True) if c > 0]
+
+
+def _step(values: np.ndarray, rows: int) -> float:
+    """Return the step of the lattice that the values are on; 0 if they are on none."""
+    step = float(np.min(np.diff(values)))
+    whole = bool(np.all(values == np.round(values)))
+    if not whole and len(values) > TIED * rows:
+        return 0.0
+    away = np.abs((values - values[0]) / step - np.round((values - values[0]) / step)) * step
+    on_lattice = np.all(away < MULTIPLE * max(step, np.max(np.abs(values))))
+    if on_lattice and len(values) > 1 and step > MULTIPLE * np.max(np.abs(values)):
+        return step
+    return 1.0 if whole else 0.0
+
+
+def _count(values: np.ndarray, counts: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Return how often each of some numbers occurs."""
+    places = np.minimum(np.searchsorted(values, at - 1e-9 * np.abs(at)), len(values) - 1)
+    return np.where(np.isclose(values[places], at), counts[places], 0)
