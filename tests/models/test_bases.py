@@ -9,9 +9,12 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from unle.models import (
+    Chained,
     ConditionalGaussian,
     FixedMeasure,
     Flex,
+    GaussianProcess,
+    Kernel,
     Mlp,
     Repeated,
     Straight,
@@ -37,14 +40,26 @@ def gaussian(output_scale):
     return ConditionalGaussian(*(jnp.asarray(a, jnp.float32) for a in (INTERCEPT, SLOPE, WHITENER)), Flex(net))
 
 
+def process(chained):
+    rng = np.random.default_rng(2)
+    random = lambda *shape: jnp.asarray(rng.uniform(0.1, 0.4, size=shape), jnp.float32)  # noqa: E731
+    rotation = jnp.asarray(np.linalg.qr(rng.normal(size=(DATA, DATA)))[0], jnp.float32)
+    kernel, whitener = Kernel(jnp.ones(DIM), random(6, DIM), random(6, 4)), jnp.asarray([[1.1, 0.0], [0.2, 0.9]])
+    parts = rotation, random(4, DATA), random(4, DATA), random(DATA), random(DATA), whitener
+    base, correction = gaussian(1.0), GaussianProcess(kernel, *parts)
+    return eqx.tree_at(lambda b: b.correction, base, Chained(correction, base.correction) if chained else correction)
+
+
 # name -> constructor of a base of data of length 2; a new kind of base is one more line
 BASES = {
     "fixed measure": lambda: FixedMeasure(jnp.zeros(DATA), jnp.asarray(1.7)),
     "linear Gaussian": lambda: gaussian(0.0),
     "conditional Gaussian": lambda: gaussian(1.0),
+    "Gaussian process": lambda: process(chained=False),
+    "network on a process": lambda: process(chained=True),
     "two views": lambda: TwoViews(gaussian(1.0)),
 }
-GAUSSIANS = ["linear Gaussian", "conditional Gaussian"]
+GAUSSIANS = ["linear Gaussian", "conditional Gaussian", "Gaussian process", "network on a process"]
 
 
 @eqx.filter_jit

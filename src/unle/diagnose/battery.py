@@ -41,7 +41,7 @@ from unle.diagnose.members import member_agreement
 from unle.diagnose.normaliser import TITLE as NORMALISER
 from unle.diagnose.normaliser import normaliser
 from unle.diagnose.posterior_sbc import TITLE as POSTERIOR_SBC
-from unle.diagnose.posterior_sbc import calibrate_around, posterior_sbc
+from unle.diagnose.posterior_sbc import posterior_sbc
 from unle.diagnose.predictive import TITLE as PREDICTIVE
 from unle.diagnose.predictive import predictive
 from unle.diagnose.record import ORDER, Check, NotApplicable, NotMade, Skipped, Verdict, at_most, worst
@@ -51,6 +51,8 @@ from unle.diagnose.sbc import TITLE as SBC
 from unle.diagnose.sbc import sbc
 from unle.diagnose.short_run import TITLE as SHORT_RUN
 from unle.diagnose.short_run import short_run
+from unle.diagnose.support import TITLE as SUPPORT
+from unle.diagnose.support import extreme_draws, residual_levels, support
 from unle.diagnose.tail_rank import TITLE as TAIL_RANK
 from unle.diagnose.tail_rank import tail_rank
 from unle.diagnose.tarp import TITLE as TARP
@@ -67,6 +69,7 @@ from unle.progress import progress
 from unle.store.json_files import plain, read_json, write_json
 
 Z_DRAWS = 100  # of the posterior at which Z is estimated: its spread to a tenth
+RANKED = 2000  # draws at which the residual of x_o is looked at
 LATER = "it takes longer than the others: unle check DIR makes it."
 
 
@@ -128,10 +131,21 @@ def _tail_rank(evidence: Evidence) -> Check:
 
 
 def _posterior_sbc(evidence: Evidence) -> Check:
-    draws = evidence.at_x_o
-    ess = float(np.nan_to_num(np.asarray(draws.summary()["ess_bulk"], dtype=float)).min())
-    around, shared = calibrate_around(evidence.tractable, draws, evidence.twins, ess=ess, seed=evidence.seed)
+    around, shared = evidence.around
     return posterior_sbc(around, effective=shared)
+
+
+def _support(evidence: Evidence) -> Check:
+    ensemble = evidence.members.ensemble
+    if not isinstance(ensemble, Ensemble):
+        raise NotApplicable("the members have no base that measures residuals.")
+    around, shared = evidence.around
+    found = [residual_levels(ensemble, around, effective=shared)]
+    if evidence.amortised:
+        found.append(residual_levels(ensemble, evidence.calibration))
+    values = np.asarray(evidence.at_x_o, float)
+    some = values[np.linspace(0, len(values) - 1, min(len(values), RANKED)).astype(int)]
+    return support(found, extreme_draws(ensemble, some, evidence.at_x_o.x_o, *evidence.many_replicas))
 
 
 def _local(evidence: Evidence) -> Check:
@@ -158,6 +172,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry("predictive", PREDICTIVE, _predictive),
     Entry("tail_rank", TAIL_RANK, _tail_rank),
     Entry("posterior_sbc", POSTERIOR_SBC, _posterior_sbc),
+    Entry("support", SUPPORT, _support),
     Entry("short_run", SHORT_RUN, _short_run, later=True),
     Entry("sbc", SBC, lambda evidence: sbc(evidence.calibration)),
     Entry("coverage", COVERAGE, lambda evidence: coverage(evidence.calibration)),

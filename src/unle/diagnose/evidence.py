@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.diagnose.calibration import Calibration, calibrate
+from unle.diagnose.posterior_sbc import calibrate_around
 from unle.diagnose.record import NotApplicable, NotMade
 from unle.diagnose.twins import Twins
 from unle.diagnose.within import Members, members_within
@@ -31,6 +32,7 @@ from unle.simulate.run import simulate_at
 
 PAIRS = 300
 WEIGHED = 500  # draws of each of their posteriors: levels are exact with any number
+MANY_REPLICAS = 4000  # where they take little time: an extreme of so many is one
 REPLICAS = 500
 FEWEST_REPLICAS = 50
 PATIENCE = 30.0  # seconds of simulation that are spent without being asked to
@@ -118,6 +120,27 @@ class Evidence:
         made = simulate_at(self.simulator, theta, seed=self.seed + ANOTHER_SEED + 1)
         whole = np.asarray(made.valid.reshape(len(chosen), 2, rows).all(axis=2))
         return Twins(values[chosen], chosen, made.x.reshape(len(chosen), 2, rows, -1), whole)
+
+    @cached_property
+    def around(self) -> tuple[Calibration, float]:
+        """Posteriors given x_o and one more simulation each, and how many independent draws they share."""
+        draws = self.at_x_o
+        ess = float(np.nan_to_num(np.asarray(draws.summary()["ess_bulk"], dtype=float)).min())
+        return calibrate_around(self.tractable, draws, self.twins, ess=ess, seed=self.seed)
+
+    @cached_property
+    def many_replicas(self) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, "n rows dim_x"]]:
+        """Draws, and one simulation at each: thousands where the simulator is quick, those of the twins otherwise."""
+        twins, draws = self.twins, self.at_x_o
+        rows = len(draws.x_o)
+        if self.seconds * rows * MANY_REPLICAS > PATIENCE or self.simulations is not None:
+            return np.repeat(twins.theta, 2, axis=0)[twins.valid.ravel()], twins.x[twins.valid]
+        assert self.simulator is not None  # there are twins
+        values = np.asarray(draws, float)
+        theta = values[np.linspace(0, len(values) - 1, MANY_REPLICAS).astype(int)]
+        made = simulate_at(self.simulator, np.repeat(theta, rows, axis=0), seed=self.seed + ANOTHER_SEED + 2)
+        whole = np.asarray(made.valid.reshape(-1, rows).all(axis=1))
+        return theta[whole], made.x.reshape(len(theta), rows, -1)[whole]
 
     @cached_property
     def replicas(self) -> Float[np.ndarray, "n rows dim_x"]:

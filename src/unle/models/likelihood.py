@@ -24,8 +24,8 @@ class AbstractLikelihood(eqx.Module):
     """
 
     @abc.abstractmethod
-    def prepare(self, x: Float[Array, " dim_x"]) -> Float[Array, " data"]:
-        """Return the standardised data w of one raw x."""
+    def prepare(self, x: Float[Array, " dim_x"]) -> Float[Array, "*point data"]:
+        """Return the standardised data w of one raw x, or of several points that stand for it."""
 
     def coordinates(self, x: Float[Array, " dim_x"]) -> Float[Array, " data"]:
         """Return one raw x in the coordinates of the fit: w, unless the model sees more of x than one point."""
@@ -36,7 +36,7 @@ class TractableLikelihood(AbstractLikelihood):
     """A likelihood whose missing constant, if any, is the same for every theta."""
 
     @abc.abstractmethod
-    def log_likelihood(self, theta: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, ""]:
+    def log_likelihood(self, theta: Float[Array, " dim"], w: Float[Array, "*point data"]) -> Float[Array, ""]:
         """Return the log-density of w given theta, up to that constant."""
 
 

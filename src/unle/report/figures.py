@@ -38,6 +38,7 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "sbc": Kind(plot.rank_curves, "Each curve should stay inside the band; an S is a wrong width, an arch a shift."),
     "coverage": Kind(plot.coverage_curve, "The curve should stay inside the band around the diagonal."),
+    "support": Kind(plot.rank_curves, "The curve should not end below the band."),
     "posterior_sbc": Kind(plot.rank_curves, "Each curve should stay inside the band."),
     "tail_rank": Kind(plot.likelihood_rank, "The line should lie among the replicas, or to the right of them."),
     "tarp": Kind(plot.rank_curves, "The curve should stay inside the band."),

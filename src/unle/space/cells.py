@@ -16,14 +16,17 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
+
+from unle.space.transfer import on_device
 
 MOST_ATOMS = 3  # of one coordinate
 FEWEST_ROWS = 50  # with fewer, ties are chance
 SHARE = 0.05  # of the rows that must have a value for it to be an atom
 STANDS_OUT = 3.0  # an atom on a lattice is so many times as frequent as the values beside it
 TIED = 0.5  # of the rows: with fewer distinct values than that, data are on a lattice if they are multiples of a step
-MULTIPLE = 1e-6  # how far from a multiple of the step, in steps and in units of the largest value
+NEAR = 0.01  # how far from a multiple of the step a value on a lattice may be, in steps: it is rounded
+MOST_STEPS = 1e4  # from the smallest to the largest value; single precision tells no more apart
 WIDTHS = 0.1, 1.0  # the narrowest and the widest cell of an atom, in units of the other values' spread
 
 
@@ -72,7 +75,7 @@ class Cells(eqx.Module):
         return jnp.where(self.step > 0, self.origin + h * jnp.round((y - self.origin) / h), y)
 
 
-def find_cells(x: Float[np.ndarray, "n dim_x"], alike: Float[np.ndarray, " dim_x"] | None = None) -> Cells:
+def find_cells(x: Float[np.ndarray, "n dim_x"], alike: Int[np.ndarray, " dim_x"] | None = None) -> Cells:
     """Look for lattices and atoms in data.
 
     Args:
@@ -87,6 +90,7 @@ def find_cells(x: Float[np.ndarray, "n dim_x"], alike: Float[np.ndarray, " dim_x
         >>> cells.step.tolist(), cells.atoms.tolist()
         ([1.0, 0.0, 0.0], [[nan, nan, 0.0]])
     """
+    x = x.astype(np.float32).astype(float)  # as an observation will be rounded
     groups = np.arange(x.shape[1]) if alike is None else np.unique(alike, return_inverse=True)[1]
     found = [_of_values(np.ravel(x[:, groups == group])) for group in range(groups.max() + 1)]
     most = max(len(atoms) for _, _, atoms in found)
@@ -96,7 +100,7 @@ def find_cells(x: Float[np.ndarray, "n dim_x"], alike: Float[np.ndarray, " dim_x
         step[groups == group], origin[groups == group] = h, first
         for i, (value, width) in enumerate(sorted(own)):
             atoms[i, groups == group], widths[i, groups == group] = value, width
-    return Cells(step, origin, atoms, widths)  # pyright: ignore[reportArgumentType]  # on the host, in double precision
+    return Cells(*map(on_device, (step, origin, atoms, widths)))
 
 
 def _of_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, float]]]:
@@ -107,8 +111,7 @@ def _of_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, float]]]:
     step = _step(values, len(v))
     often = counts >= SHARE * len(v)
     if step:
-        beside = [_count(values, counts, values + way * step) for way in (-1, 1)]
-        often &= counts >= STANDS_OUT * np.maximum(*beside)
+        often &= counts >= STANDS_OUT * _beside(values, counts, step)
     chosen = np.flatnonzero(often)[np.argsort(-counts[often])][:MOST_ATOMS]
     others = np.delete(values, chosen).repeat(np.delete(counts, chosen))
     if not len(others):
@@ -120,18 +123,22 @@ def _of_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, float]]]:
 
 def _step(values: np.ndarray, rows: int) -> float:
     """Return the step of the lattice that the values are on; 0 if they are on none."""
-    step = float(np.min(np.diff(values)))
     whole = bool(np.all(values == np.round(values)))
     if not whole and len(values) > TIED * rows:
         return 0.0
-    away = np.abs((values - values[0]) / step - np.round((values - values[0]) / step)) * step
-    on_lattice = np.all(away < MULTIPLE * max(step, np.max(np.abs(values))))
-    if on_lattice and len(values) > 1 and step > MULTIPLE * np.max(np.abs(values)):
-        return step
+    above = values - values[0]
+    step = float(np.min(np.diff(values)))
+    if above[-1] < MOST_STEPS * step:
+        steps = np.round(above / step)
+        step = float(above @ steps / (steps @ steps))  # differences of neighbours alone are rounded too much
+        if np.all(np.abs(above - step * steps) < NEAR * step):
+            return step
     return 1.0 if whole else 0.0
 
 
-def _count(values: np.ndarray, counts: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return how often each of some numbers occurs."""
-    places = np.minimum(np.searchsorted(values, at - 1e-9 * np.abs(at)), len(values) - 1)
-    return np.where(np.isclose(values[places], at), counts[places], 0)
+def _beside(values: np.ndarray, counts: np.ndarray, step: float) -> np.ndarray:
+    """Return how often the more frequent neighbour of each value on a lattice occurs."""
+    places = np.round((values - values[0]) / step)
+    after = np.where(np.diff(places) == 1, counts[1:], 0)
+    before = np.where(np.diff(places) == 1, counts[:-1], 0)
+    return np.maximum(np.append(after, 0), np.insert(before, 0, 0))

@@ -253,7 +253,7 @@ def fit_x_space(x: ArrayLike, blocks: Blocks | None = None) -> XSpace:
     Raises:
         InputError: x is not a finite table of at least two rows, or nothing in it varies.
     """
-    x = _checked(x, "x")
+    x = _checked(x, "x").astype(np.float32).astype(float)  # as an observation will be rounded
     constant = np.ptp(x, axis=0) <= CONSTANT * np.max(np.abs(x), axis=0)
     if np.all(constant):
         raise InputError(f"expected simulations that differ; got {len(x)} equal rows; does the simulator use theta?")
@@ -266,7 +266,7 @@ def fit_x_space(x: ArrayLike, blocks: Blocks | None = None) -> XSpace:
     dropped = np.setdiff1d(np.arange(len(moving)), kept)
     order = np.concatenate([kept, dropped]).astype(int)
     return XSpace(
-        cells=jax.tree.map(on_device, cells),
+        cells=cells,
         standardiser=jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[order], leaf.dtype), space),
         weights=on_device(weights, space.mean.dtype),
         offset=on_device(offset, space.mean.dtype),

@@ -167,7 +167,8 @@ def fit_gaussians(
             rungs.append((both, on_top.scores + processes.log_dets + volumes))
     correction, scores = rungs[simplest_as_good([np.ravel(scores) for _, scores in rungs])]
     offset, slope, whitener = (on_device(part, t.dtype) for part in means.linear)
-    return ConditionalGaussian(offset, slope, whitener, correction), on_device(scores.mean(1), t.dtype)
+    bases = eqx.filter_vmap(ConditionalGaussian)(offset, slope, whitener, correction)
+    return bases, on_device(scores.mean(1), t.dtype)
 
 
 def _trained(capacity: int | None) -> int:

@@ -94,8 +94,8 @@ def others(n: int, rows: Int[np.ndarray, " some"]) -> Int[np.ndarray, " rest"]:
 
 
 def pad(
-    t: Float[Array, "n dim"], w: Float[Array, "n data"], splits: Splits, capacity: int | None
-) -> tuple[Float[Array, "m dim"], Float[Array, "m data"], Splits]:
+    t: Float[Array, "n dim"], w: Float[Array, "n *member data"], splits: Splits, capacity: int | None
+) -> tuple[Float[Array, "m dim"], Float[Array, "m *member data"], Splits]:
     """Bring data and splits to shapes that depend on `capacity` alone, so that growing data compile once.
 
     The first rows and indices are all of them once.  Those that follow repeat them in random order: the oldest, say,

@@ -1,0 +1,155 @@
+r"""Do draws stay where the simulator can produce the data?
+
+A likelihood may end sharply: data between theta - w and theta + w and nowhere else.  A learned density is smooth, and
+gives some weight to parameters under which the data are impossible.  Means and widths hardly notice.  The largest
+standardised residual does,
+
+    f(theta, x) = max_j |v_j|,    v the residuals of x at theta, whitened by the base of the first member:
+
+at the true theta it never exceeds what the noise allows, at draws beyond the edge it does.  Its level among the draws
+is uniform if the posterior is right (see `calibration`).  If a share a of the draws is beyond the edge, hardly any
+level is in the uppermost a.  So levels near one are counted, and too few of them are evidence: a binomial test.
+
+Data of the whole prior are looked at where the posterior is meant for all of them, and data around x_o in any case.
+
+At x_o itself: simulate N data at draws of the posterior.  If it is right, x_o and its theta are one more such pair, and
+f(theta, x_o) exceeds all N with probability 1 / (N + 1), over draws and observations.  By Markov's inequality the share
+of the draws at which it does exceeds s with a probability of at most 1 / (s (N + 1)).
+
+Reference: Modrak et al., "Simulation-based calibration checking for Bayesian computation: the choice of test quantities
+shapes sensitivity", 2022.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.stats import binom
+
+from unle.diagnose.calibration import Calibration
+from unle.diagnose.record import Check, bonferroni, verdict_of
+from unle.diagnose.sbc import require
+from unle.models import Ensemble
+
+TITLE = "Support of the data"
+QUESTION = "Can the simulator produce the data at all draws?"
+SHARES = 0.02, 0.05, 0.1, 0.2  # of levels, the uppermost, that are counted
+
+
+class Residuals(NamedTuple):
+    """Levels of the largest residual of some simulated data.
+
+    Attributes:
+        levels: of the truths among the draws.
+        independent: how many levels would be as uncertain, were the draws not shared.
+    """
+
+    levels: Float[np.ndarray, " n"]
+    independent: float
+
+
+def residual_levels(ensemble: Ensemble, calibration: Calibration, *, effective: float = np.inf) -> Residuals:
+    """Return the level of every truth's largest residual among those of the draws.
+
+    Args:
+        ensemble: whose first member's base measures residuals.
+        calibration: posteriors with known truths; parameters come first in its columns.
+        effective: independent draws, if all posteriors share them.
+    """
+    require(calibration)
+    dim, dim_x = ensemble.theta_space.dim, ensemble.x_space.dim_x
+    rows = jnp.asarray(calibration.x.reshape(len(calibration), -1, dim_x), jnp.float32)
+    points = np.concatenate([calibration.draws[..., :dim], calibration.truth[:, None, :dim]], axis=1)
+    values = np.asarray(_largest(ensemble, jnp.asarray(points, jnp.float32), rows), float)
+    levels = calibration.levels(values[:, :-1], values[:, -1], stream=dim)
+    return Residuals(levels, len(levels) / (1 + len(levels) / effective))
+
+
+class Extremes(NamedTuple):
+    """How x_o compares with simulations at draws of its posterior.
+
+    Attributes:
+        share: of the draws, at which x_o has a larger residual than all simulations.
+        simulations: how many there are.
+    """
+
+    share: float
+    simulations: int
+
+
+def extreme_draws(
+    ensemble: Ensemble,
+    draws: Float[np.ndarray, "n dim"],
+    x_o: Float[np.ndarray, "row dim_x"],
+    theta: Float[np.ndarray, "m dim"],
+    x: Float[np.ndarray, "m row dim_x"],
+) -> Extremes:
+    """Return the share of draws at which x_o has a larger residual than all of some simulations.
+
+    Args:
+        ensemble: whose first member's base measures residuals.
+        draws: of the posterior at x_o.
+        x_o: the observation.
+        theta: draws that were simulated at.
+        x: the simulations, with as many rows each as the observation.
+    """
+    points, rows = jnp.asarray(draws, jnp.float32)[None], jnp.asarray(x_o, jnp.float32)[None]
+    of_x_o = np.asarray(_largest(ensemble, points, rows))[0]
+    simulated = np.asarray(_largest(ensemble, jnp.asarray(theta, jnp.float32)[:, None], jnp.asarray(x, jnp.float32)))
+    return Extremes(float(np.mean(of_x_o > simulated.max())), len(x))
+
+
+def support(found: Sequence[Residuals], at_x_o: Extremes) -> Check:
+    """Count levels close to one, and draws at which x_o is extreme.
+
+    Args:
+        found: levels, of data from the prior or around x_o.
+        at_x_o: the observation among simulations at its draws.
+
+    Returns:
+        A `Check` with the first levels as array `levels`.
+    """
+    tests = [_too_few(one, share) for one in found for share in SHARES]
+    of_levels = bonferroni([p for p, _ in tests])
+    of_x_o = min(1.0, 1 / (max(at_x_o.share, 1e-9) * (at_x_o.simulations + 1)))
+    p_value = bonferroni([of_levels, of_x_o])
+    missing = tests[int(np.argmin([p for p, _ in tests]))][1]
+    beyond = at_x_o.share if of_x_o < of_levels else missing
+    verdict = verdict_of(p_value)
+    advice = "Nothing to see: at the draws the data are as likely as they should be."
+    if verdict != "good":
+        advice = (
+            f"About {max(beyond, 0.01):.0%} of the draws lie where the simulator would not produce such data: the "
+            "likelihood ends more sharply than the model; simulate more, or infer statistics such as the smallest and "
+            "largest value."
+        )
+    numbers = {"p": p_value, "beyond": beyond, "posteriors": sum(len(one.levels) for one in found)}
+    return Check("support", TITLE, QUESTION, verdict, numbers, advice, {"levels": found[0].levels[:, None]})
+
+
+def _too_few(found: Residuals, share: float) -> tuple[float, float]:
+    """Return the probability of so few levels in the uppermost share, and what is missing of it."""
+    part = float(np.mean(found.levels > 1 - share))
+    count = round(found.independent)
+    return float(binom.cdf(np.floor(part * count), count, share)), share - part
+
+
+@eqx.filter_jit
+def _largest(ensemble: Ensemble, theta: Float[Array, "n draw dim"], rows: Float[Array, "n row dim_x"]):
+    base = ensemble.member(0).model.base
+
+    def of_one(item):
+        theta, rows = item
+        w = jax.vmap(ensemble.prepare)(rows)
+
+        def at(theta):
+            t = ensemble.theta_space.forward(theta)
+            return jnp.max(jnp.abs(jax.vmap(lambda w: base.whiten(t, w))(w)))
+
+        return jax.vmap(at)(theta)
+
+    return jax.lax.map(of_one, (theta, rows))

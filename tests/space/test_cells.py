@@ -1,0 +1,78 @@
+"""Counts and atoms: what is recognised, and that spreading can be undone."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from unle.space import fit_x_space
+from unle.space.cells import find_cells
+
+ROWS = 400
+
+
+def columns():
+    """Return columns of data by name, each with the step of its lattice and the number of its atoms."""
+    rng = np.random.default_rng(1)
+    zeros = np.where(rng.uniform(size=ROWS) < 0.5, 0.0, rng.poisson(30.0, ROWS))
+    return {
+        "normal": (rng.normal(size=ROWS), 0.0, 0),
+        "counts": (rng.poisson(2.0, ROWS).astype(float), 1.0, 0),
+        "large counts": (rng.poisson(5000.0, ROWS).astype(float), 1.0, 0),
+        "yes or no": (rng.integers(0, 2, ROWS).astype(float), 1.0, 0),
+        "even numbers": (2.0 * rng.poisson(3.0, ROWS), 2.0, 0),
+        "rounded": (np.round(rng.normal(size=ROWS), 1), 0.1, 0),
+        "shares of seven": (rng.binomial(7, 0.4, ROWS) / 7, 1 / 7, 0),
+        "censored": (np.maximum(rng.normal(size=ROWS), 0.0), 0.0, 1),
+        "two walls": (np.clip(rng.normal(size=ROWS), -1.0, 1.0), 0.0, 2),
+        "zero-inflated counts": (zeros, 1.0, 1),
+        "an atom inside": (np.where(rng.uniform(size=ROWS) < 0.3, 0.5, rng.normal(size=ROWS)), 0.0, 1),
+        "one tie": (np.append(rng.normal(size=ROWS - 2), [0.5, 0.5]), 0.0, 0),
+    }
+
+
+@pytest.mark.parametrize("name", columns())
+def test_cells_are_recognised_whatever_the_units(name):
+    values, step, atoms = columns()[name]
+    for unit in (1.0, 1e-3, 250.0):
+        cells = find_cells((unit * values)[:, None])
+        whole = unit == 1.0 or step > 0  # other units have whole numbers no more
+        assert not whole or np.isclose(cells.step[0], unit * step) or (name == "large counts" and unit != 1.0)
+        assert np.isfinite(np.asarray(cells.atoms)).sum() == atoms
+
+
+def test_spreading_can_be_undone():
+    for name, (values, _, _) in columns().items():
+        cells = find_cells(values[:, None])
+        for u in (0.02, 0.5, 0.98):
+            spread = cells.spread(values[:, None], u)
+            back = np.array([cells.gather(jnp.asarray(row))[0] for row in spread[:60]])
+            np.testing.assert_allclose(back, values[:60], atol=2e-5 * max(1, np.abs(values).max()), err_msg=name)
+
+
+def test_spreading_keeps_the_order_and_fills_no_cell_twice():
+    for values, _, _ in columns().values():
+        cells = find_cells(values[:, None])
+        low, high = (cells.spread(values[:, None], u)[:, 0] for u in (0.001, 0.999))
+        order = np.argsort(values)
+        distinct = np.diff(values[order]) > 0
+        assert (low[order][1:][distinct] >= high[order][:-1][distinct]).all()
+
+
+def test_a_space_standardises_the_middle_of_a_cell_and_finds_the_value_again():
+    x = np.column_stack([values for values, _, _ in columns().values()])
+    space = fit_x_space(x)
+    for row in x[:20]:
+        back = space.inverse(space.forward(jnp.asarray(row, jnp.float32)))
+        np.testing.assert_allclose(back, row, rtol=2e-3, atol=2e-3)
+    assert space.cells.which == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    lines = space.describe()
+    assert "multiples of 1" in lines[1]
+    assert "exactly 0 with positive probability" in lines[7]
+    assert lines[0].startswith("x[0]: normal") or "scale" in lines[0]
+
+
+def test_relations_between_counts_are_still_seen():
+    rng = np.random.default_rng(2)
+    a, b = rng.poisson(5.0, ROWS), rng.poisson(3.0, ROWS)
+    space = fit_x_space(np.column_stack([a, b, a + b]).astype(float))
+    assert space.dim == 2
