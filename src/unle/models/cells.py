@@ -15,6 +15,7 @@ from unle.models.mixture import Mixture
 from unle.space.transfer import on_device
 
 POINTS = 16  # of a cell; a power of two
+MOST_CELLS = 12  # coordinates with cells: with more, one of the points would have all the weight; the middle is taken
 
 
 class OverCells(TractableLikelihood):
@@ -55,7 +56,7 @@ def over_cells(likelihood: Any) -> Any:
     if not isinstance(likelihood, Ensemble | Mixture | Consensus):
         return likelihood
     space: Any = likelihood.x_space
-    if space is None or not space.cells.which:
+    if space is None or not 0 < len(space.cells.which) <= MOST_CELLS:
         return likelihood
     places = qmc.Sobol(space.dim_x, rng=np.random.default_rng(0)).random(POINTS)
     return OverCells(likelihood, on_device(places))
