@@ -54,6 +54,7 @@ class _Moving(AbstractParticles):
     kernel: eqx.AbstractVar[AbstractKernel]
     step_size: eqx.AbstractVar[AbstractStepSize]
     at_data: eqx.AbstractVar[bool]
+    fresh: eqx.AbstractVar[bool]
 
     @property
     def normaliser_draws(self):
@@ -71,6 +72,15 @@ class _Moving(AbstractParticles):
         t = some_rows(key_rows, t, MOST_PARAMETERS)
         draws = self._space(joint, t).draws(key, base, self.n)
         return ChainState(Particles.equal(draws), self.step_size.init(self.n), t)
+
+    def from_data(self, key, joint, t, w):
+        """Start at simulated pairs, drawn at random: where the paper starts, and where a fixed base is not."""
+        key_rows, key_parameters = jr.split(key)
+        rows = jr.randint(key_rows, (self.n,), 0, t.shape[0])
+        at = t[rows] if self.at_data else jax.vmap(joint.position_of)(t[rows])
+        positions = jnp.concatenate([at, w[rows]], axis=1)
+        t = some_rows(key_parameters, t, MOST_PARAMETERS)
+        return ChainState(Particles.equal(positions), self.step_size.init(self.n), t)
 
     def log_z(self, key, joint, state, model, t):
         """Carry draws of the base to the model in a few temperatures: unbiased for Z_pi, however far apart they are."""
@@ -110,6 +120,7 @@ class PersistentChains(_Moving):
         kernel: MALA by default.
         step_size: one shared step size by default.
         at_data: whether the chains live at the parameters of the data; False for the prior's, in which they move too.
+        fresh: whether each chain is offered a fresh draw of the base at every iteration besides.
     """
 
     n: int = eqx.field(static=True, default=1000)
@@ -117,14 +128,15 @@ class PersistentChains(_Moving):
     kernel: AbstractKernel = Mala()
     step_size: AbstractStepSize = SharedStepSize()
     at_data: bool = eqx.field(static=True, default=True)
+    fresh: bool = eqx.field(static=True, default=True)
 
     def advance(self, key, joint, state, old, new, batch):
         """Offer fresh draws, then move under the new model."""
         key_refresh, key_move = jr.split(key)
-        space = self._space(joint, state.t)
+        space, positions = self._space(joint, state.t), state.particles.positions
         run = run_chains_beside(
             key_move,
-            _refreshed(key_refresh, space, state.particles.positions, new),
+            _refreshed(key_refresh, space, positions, new) if self.fresh else positions,
             lambda position: space.log_density(new, position),
             still=space.still,
             steps=self.moves,
@@ -148,6 +160,7 @@ class WarmSmc(_Moving):
         step_size: one shared step size by default.
         at_data: whether the particles live at the parameters of the data; False for the prior's, in which they move
             too.
+        fresh: whether each particle is offered a fresh draw of the base at every iteration besides.
     """
 
     n: int = eqx.field(static=True, default=1000)
@@ -157,6 +170,7 @@ class WarmSmc(_Moving):
     kernel: AbstractKernel = Mala()
     step_size: AbstractStepSize = SharedStepSize()
     at_data: bool = eqx.field(static=True, default=True)
+    fresh: bool = eqx.field(static=True, default=True)
 
     def advance(self, key, joint, state, old, new, batch):
         """Bridge, then offer fresh draws."""
@@ -181,7 +195,9 @@ class WarmSmc(_Moving):
             log_ratio=log_ratio,
             still=space.still,
         )
-        positions = _refreshed(key_refresh, space, particles.positions, new)
+        positions = particles.positions
+        if self.fresh:
+            positions = _refreshed(key_refresh, space, positions, new)
         state = ChainState(Particles(positions, particles.log_weights), info.step_state, state.t)
         return state, self._cloud(space, new.base, state, info.acceptance)
 
