@@ -5,6 +5,7 @@ from unle.posterior.doubly_intractable import AbstractDoublyIntractableStrategy,
 from unle.posterior.draws import Draws
 from unle.posterior.posterior import Posterior
 from unle.posterior.strategies import AbstractStrategy, Chains, TemperedSmc
+from unle.posterior.walking import WalkingExchange
 
 __all__ = [
     "AbstractDoublyIntractableStrategy",
@@ -14,5 +15,6 @@ __all__ = [
     "Exchange",
     "Posterior",
     "TemperedSmc",
+    "WalkingExchange",
     "sampler_compiled",
 ]

@@ -7,6 +7,7 @@ from unle.samplers.bridge import BridgeInfo, bridge
 from unle.samplers.chains import ChainRun, run_chains, run_chains_beside
 from unle.samplers.devices import over_devices
 from unle.samplers.exchange import ExchangeRun, ExchangeSteps, InnerHealth, exchange
+from unle.samplers.following import FollowingInner
 from unle.samplers.inner import AbstractInner, Family, InnerDraw, RejectionInner, TemperedInner
 from unle.samplers.kernels import AbstractKernel, Hmc, KernelInfo, Mala, Nuts, RandomWalk
 from unle.samplers.particles import (
@@ -34,6 +35,7 @@ __all__ = [
     "ExchangeRun",
     "ExchangeSteps",
     "Family",
+    "FollowingInner",
     "Hmc",
     "InnerDraw",
     "InnerHealth",
