@@ -31,7 +31,7 @@ from unle.store import SimulationStore
 from unle.train import JointSpace, PersistentChains, WarmSmc, make_splits
 from unle.train.paper import PaperFit, PaperTraining, fit_as_printed, measure
 
-CHAINS = PersistentChains(n=1000, moves=60, at_data=False, fresh=False)
+CHAINS = PersistentChains(n=1000, moves=60, at_data=False, fresh=False, own_steps=True)
 
 
 class PaperAUNLE(eqx.Module):

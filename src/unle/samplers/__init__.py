@@ -4,7 +4,7 @@ Everything here sees log-densities as plain functions of one point, and knows no
 """
 
 from unle.samplers.bridge import BridgeInfo, bridge
-from unle.samplers.chains import ChainRun, run_chains, run_chains_beside
+from unle.samplers.chains import ChainRun, run_chains, run_chains_beside, run_chains_each
 from unle.samplers.devices import over_devices
 from unle.samplers.exchange import ExchangeRun, ExchangeSteps, InnerHealth, exchange
 from unle.samplers.following import FollowingInner
@@ -66,6 +66,7 @@ __all__ = [
     "refresh",
     "run_chains",
     "run_chains_beside",
+    "run_chains_each",
     "over_devices",
     "systematic_indices",
     "systematic_resample",

@@ -31,6 +31,7 @@ from unle.samplers import (
     bridge,
     refresh,
     run_chains_beside,
+    run_chains_each,
 )
 from unle.train.joint import AbstractSpace, DataSpace, JointSpace
 from unle.train.particles import AbstractParticles, Cloud, some_rows
@@ -121,6 +122,7 @@ class PersistentChains(_Moving):
         step_size: one shared step size by default.
         at_data: whether the chains live at the parameters of the data; False for the prior's, in which they move too.
         fresh: whether each chain is offered a fresh draw of the base at every iteration besides.
+        own_steps: whether each chain tunes a step size of its own in the first half of its moves.
     """
 
     n: int = eqx.field(static=True, default=1000)
@@ -129,21 +131,21 @@ class PersistentChains(_Moving):
     step_size: AbstractStepSize = SharedStepSize()
     at_data: bool = eqx.field(static=True, default=True)
     fresh: bool = eqx.field(static=True, default=True)
+    own_steps: bool = eqx.field(static=True, default=False)
 
     def advance(self, key, joint, state, old, new, batch):
         """Offer fresh draws, then move under the new model."""
         key_refresh, key_move = jr.split(key)
         space, positions = self._space(joint, state.t), state.particles.positions
-        run = run_chains_beside(
-            key_move,
-            _refreshed(key_refresh, space, positions, new) if self.fresh else positions,
-            lambda position: space.log_density(new, position),
-            still=space.still,
-            steps=self.moves,
-            kernel=self.kernel,
-            step_size=self.step_size,
-            step_state=state.step_state,
-        )
+        if self.fresh:
+            positions = _refreshed(key_refresh, space, positions, new)
+        density = lambda position: space.log_density(new, position)  # noqa: E731
+        how = {"steps": self.moves, "kernel": self.kernel, "step_state": state.step_state}
+        if self.own_steps and not self.at_data:
+            run = run_chains_each(key_move, positions, density, **how)
+        else:
+            how |= {"still": space.still, "step_size": self.step_size}
+            run = run_chains_beside(key_move, positions, density, **how)
         state = ChainState(Particles.equal(run.positions), run.step_state, state.t)
         return state, self._cloud(space, new.base, state, run.acceptance)
 

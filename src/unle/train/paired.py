@@ -28,6 +28,7 @@ from unle.samplers import (
     log_mean_exp,
     refresh,
     run_chains,
+    run_chains_each,
     systematic_indices,
 )
 from unle.train.particles import AbstractParticles, Cloud
@@ -59,6 +60,7 @@ class _Paired(AbstractParticles):
         step_size: one shared step size by default.
         importance: draws of the base by which log Z(t) is estimated for validation.
         fresh: whether each particle is offered a fresh draw of the base at every visit besides.
+        own_steps: whether each particle tunes a step size of its own in the first half of its moves.
     """
 
     n: int = eqx.field(static=True, default=1)
@@ -67,6 +69,7 @@ class _Paired(AbstractParticles):
     step_size: AbstractStepSize = SharedStepSize()
     importance: int = eqx.field(static=True, default=512)
     fresh: bool = eqx.field(static=True, default=True, kw_only=True)
+    own_steps: bool = eqx.field(static=True, default=False, kw_only=True)
 
     @property
     def normaliser_draws(self):
@@ -118,16 +121,14 @@ class _Paired(AbstractParticles):
                 key_accept, with_t(positions), proposals, lambda tv: model.log_tilt_whitened(tv[:dim], tv[dim:])
             )
             positions = refreshed[:, dim:]
-        return run_chains(
-            key_move,
-            positions,
-            lambda v, t: model.base.log_density_whitened(v) + model.log_tilt_whitened(t, v),
-            steps=self.moves,
-            kernel=self.kernel,
-            step_size=self.step_size,
-            step_state=step_state,
-            conditions=t,
-        )
+
+        def density(v, t):
+            return model.base.log_density_whitened(v) + model.log_tilt_whitened(t, v)
+
+        how = {"steps": self.moves, "kernel": self.kernel, "step_state": step_state, "conditions": t}
+        if self.own_steps:
+            return run_chains_each(key_move, positions, density, **how)
+        return run_chains(key_move, positions, density, step_size=self.step_size, **how)
 
     def _visit(self, key, state: PairedState, model: TiltedModel, batch, positions, log_weights):
         """Move the particles of a batch, and write them back."""
