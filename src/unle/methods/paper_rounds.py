@@ -19,9 +19,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+from scipy.spatial import KDTree
 
 from unle.errors import InputError, UnleWarning
 from unle.methods.abstract_rounds import AbstractRounds
@@ -36,7 +38,7 @@ from unle.models import (
     TiltedModel,
     with_validity,
 )
-from unle.posterior import AbstractStrategy, Posterior, WalkingExchange
+from unle.posterior import Posterior, WalkingExchange, WarmChains
 from unle.samplers import FollowingInner
 from unle.simulate import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, affine_change
@@ -62,7 +64,7 @@ class PaperCarried(eqx.Module):
         log_normaliser: log Z(theta), if it is learned.
         rows: which of the valid simulations of all rounds have particles.
         particles: of each, standardised.
-        chains: theta at the end of the exchange chains; None if there were none.
+        chains: theta at the end of the chains that sampled the posterior.
         steps_back: how often trainings so far had to go back to a healthy state.
     """
 
@@ -72,7 +74,7 @@ class PaperCarried(eqx.Module):
     log_normaliser: LogNormaliser | None
     rows: Int[Array, " row"]
     particles: Float[Array, "row particle data"]
-    chains: Float[Array, "chain dim"] | None
+    chains: Float[Array, "chain dim"]
     steps_back: int
 
 
@@ -121,7 +123,7 @@ class PaperRounds(AbstractRounds):
         *,
         training: PaperTraining,
         z: ZPart,
-        strategy: AbstractStrategy,
+        strategy: WarmChains,
         seed: int,
     ):
         self.prior, self.sizes, self.training, self.z, self.strategy = prior, sizes, training, z, strategy
@@ -241,12 +243,23 @@ class PaperRounds(AbstractRounds):
         """Return log Z(theta) as DIVI or training itself learned it; None for the exchange."""
         if self.z.chains is None:
             return fit.log_normaliser
-        key_rows, key_fit = split(key, 2)
-        rows = self._some(key_rows, len(frame.rows))
+        key_nu, key_fit = split(key, 2)
+        rng = np.random.default_rng(np.asarray(jr.key_data(key_nu)))
+        # Parameters of the simulations that were trained on, and of the previous posterior where these are few.
+        own, more = np.asarray(frame.t)[rng.permutation(len(frame.t))[:KNOWN]], self._drawn_before(frame)
+        t = np.concatenate([own, more[rng.permutation(len(more))]])[:KNOWN]
+        t = t[rng.permutation(len(t))]
+        w = np.asarray(fit.particles.positions)[_nearest(t, np.asarray(frame.t)), 0]
         model = TiltedModel(measure(frame.x_space.dim), fit.energy)
-        parts = frame.t[rows], fit.particles.positions[rows, 0]
-        start = fit.log_normaliser
-        return fit_divi(key_fit, model, *parts, chains=self.z.chains, settings=self.z.network, start=start).log_normaliser
+        parts = on_device(t), on_device(w)
+        return fit_divi(key_fit, model, *parts, chains=self.z.chains, settings=self.z.network).log_normaliser
+
+    def _drawn_before(self, frame: _Frame) -> Float[np.ndarray, "n dim"]:
+        """Return standardised draws of nu: of the prior at first, of the posterior of the round before later."""
+        theta = self._proposals if self._proposals is not None else self.prior.sample(KNOWN, seed=self.seed + 2)
+        t = frame.theta_space.forward_table(np.asarray(theta, float))
+        near = np.all(np.abs(t) <= BEYOND, axis=1)
+        return np.resize(t[near], (KNOWN, t.shape[1])) if near.any() else np.resize(np.asarray(frame.t), (KNOWN, t.shape[1]))
 
     def _posterior(self, key, frame: _Frame, fit: PaperFit, learned: LogNormaliser | None) -> Posterior:
         key_valid, key_rows = split(key, 2)
@@ -255,16 +268,22 @@ class PaperRounds(AbstractRounds):
         sims, validity = self.simulations, AlwaysValid()
         if not sims.valid.all():
             validity = fit_validity(key_valid, sims.theta, sims.valid, x=sims.x, capacity=sum(self.sizes)).validity
+        starts = self._starts()
         if learned is not None:
-            return Posterior(self.prior, with_validity(Normalised(likelihood, learned), validity), self.strategy)
+            strategy = replace(self.strategy, starts=jax.vmap(self.prior.unconstrain)(starts))
+            return Posterior(self.prior, with_validity(Normalised(likelihood, learned), validity), strategy)
         assert self.z.exchange is not None
         rows = self._some(key_rows, len(frame.rows))
         inner = FollowingInner(frame.t[rows], fit.particles.positions[rows, 0], moves=self.z.moves)
-        starts = None if self.carried is None else self.carried.chains
-        if starts is None:
-            starts = on_device(self.prior.sample(self.z.exchange.chains, seed=self.seed + 1))
         strategy = replace(self.z.exchange, inner=inner, starts=starts)
         return Posterior(self.prior, with_validity(likelihood, validity), strategy)
+
+    def _starts(self) -> Float[Array, "chain dim"]:
+        """Return where chains over theta start: at the prior, or where those of the round before ended."""
+        if self.carried is not None:
+            return self.carried.chains
+        chains = self.strategy.chains if self.z.exchange is None else self.z.exchange.chains
+        return on_device(self.prior.sample(chains, seed=self.seed + 1))
 
     def _some(self, key: PRNGKeyArray, n: int) -> Int[Array, " some"]:
         """Return some rows in random order, as many in every round: programs compile once."""
@@ -272,7 +291,7 @@ class PaperRounds(AbstractRounds):
         order = np.random.default_rng(np.asarray(jr.key_data(key))).permutation(n)
         return on_device(np.resize(order, most), np.int32)
 
-    def _draw(self, key: PRNGKeyArray, posterior: Posterior) -> tuple[np.ndarray, Array | None]:
+    def _draw(self, key: PRNGKeyArray, posterior: Posterior) -> tuple[np.ndarray, Array]:
         """Return draws of the posterior, and where its chains ended."""
         n = max([FEWEST_PROPOSED, *self.sizes[1:]])
         seed = int(np.random.default_rng(np.asarray(jr.key_data(key))).integers(2**31))
@@ -280,8 +299,7 @@ class PaperRounds(AbstractRounds):
             if self.number:  # x_o outside of the simulations is said once
                 warnings.simplefilter("ignore", UnleWarning)
             draws = posterior.sample(self.x_o, n, seed=seed)
-        ends = None if self.z.exchange is None else on_device(draws.values[:, -1])
-        return np.asarray(draws, float), ends
+        return np.asarray(draws, float), on_device(draws.values[:, -1])
 
     def _record(self, simulations: Simulations, frame: _Frame, proposals: np.ndarray) -> Round:
         assert self._first is not None
@@ -332,3 +350,8 @@ def _known_particles(carried: PaperCarried, frame: _Frame, length: int) -> Float
 def _data_change(carried: PaperCarried, frame: _Frame) -> tuple[Array, Array]:
     a, b = affine_change(carried.x_space.standardiser, frame.x_space.standardiser)
     return a[: carried.x_space.dim], b[: carried.x_space.dim]  # redundant coordinates are not modelled
+
+
+def _nearest(t: Float[np.ndarray, "n dim"], known: Float[np.ndarray, "m dim"]) -> Int[np.ndarray, " n"]:
+    """Return which of the known parameters is nearest to each."""
+    return KDTree(known).query(t)[1]

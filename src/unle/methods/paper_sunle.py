@@ -15,7 +15,7 @@ from unle.errors import InputError, Outcome, UnleWarning
 from unle.methods.normalising import AbstractNormalising, ByExchange, Divi, Online
 from unle.methods.paper_rounds import PaperRounds, ZPart
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
-from unle.posterior import AbstractStrategy, TemperedSmc, WalkingExchange
+from unle.posterior import WalkingExchange, WarmChains
 from unle.space import Prior
 from unle.train import PairedChains
 from unle.train.divi import DiviChains
@@ -42,11 +42,11 @@ class PaperSUNLE(AbstractSequential):
     prior: Prior
     simulator: Callable | None = eqx.field(static=True, default=None)
     normaliser: AbstractNormalising = ByExchange()
-    training: PaperTraining = PaperTraining(CHAINS, iterations=500, look=10)
+    training: PaperTraining = PaperTraining(CHAINS, iterations=500, look=10, patience=10)
     exchange: WalkingExchange = WalkingExchange()
     inner_moves: int = eqx.field(static=True, default=100)
     divi: DiviChains = DiviChains()
-    strategy: AbstractStrategy = TemperedSmc()
+    strategy: WarmChains = WarmChains()
 
     def __check_init__(self):
         if not isinstance(self.normaliser, ByExchange | Divi | Online):

@@ -6,6 +6,7 @@ from unle.posterior.draws import Draws
 from unle.posterior.posterior import Posterior
 from unle.posterior.strategies import AbstractStrategy, Chains, TemperedSmc
 from unle.posterior.walking import WalkingExchange
+from unle.posterior.warm_chains import WarmChains
 
 __all__ = [
     "AbstractDoublyIntractableStrategy",
@@ -16,5 +17,6 @@ __all__ = [
     "Posterior",
     "TemperedSmc",
     "WalkingExchange",
+    "WarmChains",
     "sampler_compiled",
 ]

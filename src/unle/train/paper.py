@@ -15,11 +15,12 @@ held-out pairs changes by
 
     -mean_held (E' - E) + 1/2 [ mean_E (E' - E) + mean_E' (E' - E) ],
 
-the trapezoidal rule for the change of -log Z, with means over the particles of both.  Summed up from look to look this
-is a learning curve in nats.  No draw of the base is weighed: of a measure as wide as this one nearly none counts.
+the trapezoidal rule for the change of -log Z, with means over the particles of both.  Summed up this is a learning
+curve in nats.  No draw of the base is weighed: of a measure as wide as this one nearly none counts.  Particles of the
+joint model are compared at every iteration; those of single pairs from one look to the next, at held-out parameters.
 
-**What went wrong** is looked for at the same time: chains that no longer move, energies that part from each other,
-numbers that are not finite.  Training then goes back to where it was healthy, with half the learning rate.
+**What went wrong** is looked for now and then: chains that no longer move, energies that part from each other, numbers
+that are not finite.  Training then goes back to where it was healthy, with half the learning rate.
 
 Reference: Glaser et al. (2023), algorithms 1, 4, 6 and 7, and appendix B.4.
 """
@@ -55,7 +56,7 @@ CLIP = 5.0  # of every entry of the gradient
 MEASURE = 10.0  # standard deviation of the fixed measure, in those of the data
 LOWEST_ACCEPTANCE = 0.02  # below, particles no longer follow the model
 LARGEST_GAP = 50.0  # nats between data and particles
-COLLAPSE = 10.0  # nats of held-out likelihood lost against the best look
+OVER_FITTED = 10.0  # nats of held-out likelihood lost against the best look: there is no way back
 STEP_BACK = 0.5  # factor on the learning rate after a roll-back
 MOST_STEPS_BACK = 12  # then training ends
 
@@ -76,6 +77,7 @@ class PaperTraining(eqx.Module):
         look: iterations between looks at the learning curve.
         patience: looks without improvement of the held-out likelihood after which training stops.
         online: log Z(theta) is learned together with the energy; None for not.
+        online_steps: optimiser steps of log Z(theta) at every iteration, each on a part of the particles.
     """
 
     particles: PersistentChains | WarmSmc | PairedChains
@@ -89,6 +91,7 @@ class PaperTraining(eqx.Module):
     look: int = eqx.field(static=True, default=20)
     patience: int = eqx.field(static=True, default=25)
     online: OnlineTraining | None = None
+    online_steps: int = eqx.field(static=True, default=20)
 
     def __check_init__(self):
         if min(self.width, self.depth, self.iterations, self.batch, self.look, self.patience) < 1:
@@ -191,7 +194,7 @@ def fit_as_printed(
             new, record = _look(key_look, state, joint, base, t, w, train, held, settings)
             values = {name: float(value) for name, value in record.items()}
             gain = now + values.pop("change")
-            healthy = _healthy(values, gain, best_gain)
+            healthy = _healthy(values, gain)
             if healthy:
                 state, now = new, gain
             else:
@@ -205,7 +208,7 @@ def fit_as_printed(
                 best, best_gain, best_look = state, gain, look
             if steps_back >= MOST_STEPS_BACK:
                 break
-            if look - best_look > settings.patience:
+            if look - best_look > settings.patience or now < best_gain - OVER_FITTED:
                 outcome = Outcome.CONVERGED
                 break
     if steps_back:
@@ -214,11 +217,9 @@ def fit_as_printed(
     return PaperFit(best.before, best.particles, learned, best_gain, outcome, steps_back, history)
 
 
-def _healthy(values: dict[str, float], gain: float, highest: float) -> bool:
+def _healthy(values: dict[str, float], gain: float) -> bool:
     """Return whether training is still on its way; comparisons with NaN are False, so NaN is unhealthy."""
-    return (
-        abs(values["gap"]) < LARGEST_GAP and values["acceptance"] > LOWEST_ACCEPTANCE and gain > highest - COLLAPSE
-    )
+    return abs(values["gap"]) < LARGEST_GAP and values["acceptance"] > LOWEST_ACCEPTANCE and np.isfinite(gain)
 
 
 def _optimiser(settings: PaperTraining) -> optax.GradientTransformation:
@@ -270,7 +271,7 @@ def _look(
     settings: PaperTraining,
 ) -> tuple[_State, dict[str, Array]]:
     """Train for some iterations, and see what became of the held-out likelihood."""
-    optimiser = _optimiser(settings)
+    optimiser, is_joint = _optimiser(settings), not isinstance(settings.particles, PairedChains)
     key_order, key_steps, key_seen = jr.split(key, 3)
     batch = min(settings.batch, train.shape[0])
     # Batches are dealt without replacement from the rows in an order that changes from look to look.
@@ -288,16 +289,25 @@ def _look(
         updates, opt = optimiser.update(gradient, opt, eqx.filter(energy, eqx.is_array))
         updates = jax.tree.map(lambda leaf: state.rate * leaf, updates)
         if online is not None:
-            online = online_update(online, new, *cloud.seen, settings=settings.online)
-        carry = (energy, eqx.apply_updates(energy, updates), opt, particles, online)
-        return carry, (gap, cloud.acceptance, cloud.step_size)
+            online = _online_steps(online, new, cloud, settings)
+        updated = eqx.apply_updates(energy, updates)
+        change = jnp.zeros(())
+        if is_joint:
+            change = 0.5 * (_mean_change(before, energy, cloud) + _mean_change(energy, updated, cloud))
+        return (energy, updated, opt, particles, online), (gap, cloud.acceptance, cloud.step_size, change)
 
     start = (state.before, state.energy, state.optimiser, state.particles, state.online)
     (before, energy, opt, particles, online), record = jax.lax.scan(step, start, jnp.arange(settings.look))
     old, new, rows = TiltedModel(base, before), TiltedModel(base, energy), Batch(held, t[held])
     particles, seen = settings.particles.advance(key_seen, joint, particles, old, new, rows)
-    change = _change(state, energy, seen, (t[held], w[held]))
-    gap, acceptance, step_size = (jnp.mean(values) for values in record)
+    # The mean of E' - E over particles, by the trapezoidal rule: over all iterations, or over the look as a whole.
+    if is_joint:
+        particles_change = jnp.sum(record[3]) + 0.5 * _mean_change(before, energy, seen)
+    else:
+        particles_change = 0.5 * sum(_mean_change(state.before, energy, cloud) for cloud in (state.seen, seen))
+    held_change = jnp.mean(jax.vmap(lambda t, w: energy(t, w) - state.before(t, w))(t[held], w[held]))
+    change = particles_change - held_change
+    gap, acceptance, step_size = (jnp.mean(values) for values in record[:3])
     moved = _State(energy, energy, opt, particles, online, state.rate, seen)
     return moved, {"change": change, "gap": gap, "acceptance": acceptance, "step_size": step_size}
 
@@ -310,13 +320,19 @@ def _gap(energy: AbstractEnergy, data: tuple[Array, Array], cloud: Cloud) -> Flo
     return jnp.mean(energies[:batch]) - jnp.exp(normalise(cloud.log_weights)) @ energies[batch:]
 
 
-def _change(state: _State, energy: MlpEnergy, seen: Cloud, held: tuple[Array, Array]) -> Float[Array, ""]:
-    """Return how much the mean held-out log-likelihood has changed since the last look, by the trapezoidal rule."""
+def _mean_change(old: MlpEnergy, new: MlpEnergy, cloud: Cloud) -> Float[Array, ""]:
+    """Return the mean over particles of what an update added to the energy."""
+    added = jax.vmap(lambda t, w: new(t, w) - old(t, w))(*cloud.seen)
+    return jnp.exp(normalise(cloud.log_weights)) @ added
 
-    def difference(t, w):
-        return energy(t, w) - state.before(t, w)
 
-    def mean(cloud: Cloud):
-        return jnp.exp(normalise(cloud.log_weights)) @ jax.vmap(difference)(*cloud.seen)
+def _online_steps(online: OnlineState, model: TiltedModel, cloud: Cloud, settings: PaperTraining) -> OnlineState:
+    """Let log Z(theta) follow the energy: some steps, each on another part of the particles."""
+    t, w = cloud.seen
+    steps = min(settings.online_steps, len(t))
+    parts = [values[: len(values) // steps * steps].reshape(steps, -1, values.shape[1]) for values in (t, w)]
 
-    return 0.5 * (mean(state.seen) + mean(seen)) - jnp.mean(jax.vmap(difference)(*held))
+    def step(online, part):
+        return online_update(online, model, *part, settings=settings.online), None
+
+    return jax.lax.scan(step, online, parts)[0]
