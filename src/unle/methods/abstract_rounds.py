@@ -56,7 +56,5 @@ class AbstractRounds(abc.ABC):
         """Take the simulations of this round, fit them with all others, and prepare the next proposals."""
 
     @abc.abstractmethod
-    def recall(
-        self, simulations: Any, done: Round, proposals: Float[np.ndarray, "n dim"], carried: Any = None
-    ) -> None:
+    def recall(self, simulations: Any, done: Round, proposals: Float[np.ndarray, "n dim"], carried: Any = None) -> None:
         """Take a round that was fitted before: its simulations, what it did, and the proposals it led to."""

@@ -259,7 +259,11 @@ class PaperRounds(AbstractRounds):
         theta = self._proposals if self._proposals is not None else self.prior.sample(KNOWN, seed=self.seed + 2)
         t = frame.theta_space.forward_table(np.asarray(theta, float))
         near = np.all(np.abs(t) <= BEYOND, axis=1)
-        return np.resize(t[near], (KNOWN, t.shape[1])) if near.any() else np.resize(np.asarray(frame.t), (KNOWN, t.shape[1]))
+        return (
+            np.resize(t[near], (KNOWN, t.shape[1]))
+            if near.any()
+            else np.resize(np.asarray(frame.t), (KNOWN, t.shape[1]))
+        )
 
     def _posterior(self, key, frame: _Frame, fit: PaperFit, learned: LogNormaliser | None) -> Posterior:
         key_valid, key_rows = split(key, 2)

@@ -21,7 +21,7 @@ from unle.train import PairedChains
 from unle.train.divi import DiviChains
 from unle.train.paper import PaperTraining
 
-CHAINS = PairedChains(n=1, moves=100, fresh=False, own_steps=True)
+CHAINS = PairedChains(n=1, moves=50, fresh=False, own_steps=True)
 
 
 class PaperSUNLE(AbstractSequential):

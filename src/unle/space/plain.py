@@ -85,6 +85,10 @@ def _standardiser(values: Float[np.ndarray, "n dim"], like: Standardiser | None)
     scale = np.maximum(scale, least)
     ones, zeros = np.ones_like(mean), np.zeros_like(mean)
     identity = Marginals(
-        on_device(np.full(mean.shape, IDENTITY), np.int32), on_device(zeros), on_device(ones), on_device(ones), on_device(ones)
+        on_device(np.full(mean.shape, IDENTITY), np.int32),
+        on_device(zeros),
+        on_device(ones),
+        on_device(ones),
+        on_device(ones),
     )
     return Standardiser(identity, on_device(mean), on_device(np.where(scale > 0, scale, 1.0)))
