@@ -113,8 +113,9 @@ class AUNLE(eqx.Module):
             (100, 50)
         """
         method = PaperAUNLE(prior) if strategy is None else PaperAUNLE(prior, strategy=strategy)
-        particles = method.training.particles if particles is None else joint_particles(particles)
-        return replace(method, training=replace(method.training, particles=particles, **training))
+        if particles is not None:
+            training["particles"] = joint_particles(particles)
+        return replace(method, training=replace(method.training, **training))
 
     def fit(
         self,

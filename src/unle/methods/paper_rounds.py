@@ -258,12 +258,8 @@ class PaperRounds(AbstractRounds):
         """Return standardised draws of nu: of the prior at first, of the posterior of the round before later."""
         theta = self._proposals if self._proposals is not None else self.prior.sample(KNOWN, seed=self.seed + 2)
         t = frame.theta_space.forward_table(np.asarray(theta, float))
-        near = np.all(np.abs(t) <= BEYOND, axis=1)
-        return (
-            np.resize(t[near], (KNOWN, t.shape[1]))
-            if near.any()
-            else np.resize(np.asarray(frame.t), (KNOWN, t.shape[1]))
-        )
+        near = t[np.all(np.abs(t) <= BEYOND, axis=1)]
+        return np.resize(near if len(near) else np.asarray(frame.t), (KNOWN, t.shape[1]))
 
     def _posterior(self, key, frame: _Frame, fit: PaperFit, learned: LogNormaliser | None) -> Posterior:
         key_valid, key_rows = split(key, 2)
@@ -278,16 +274,20 @@ class PaperRounds(AbstractRounds):
             return Posterior(self.prior, with_validity(Normalised(likelihood, learned), validity), strategy)
         assert self.z.exchange is not None
         rows = self._some(key_rows, len(frame.rows))
-        inner = FollowingInner(frame.t[rows], fit.particles.positions[rows, 0], moves=self.z.moves)
+        points = fit.particles.positions[rows, 0]
+        inner = FollowingInner(conditions=frame.t[rows], points=points, moves=self.z.moves)
         strategy = replace(self.z.exchange, inner=inner, starts=starts)
         return Posterior(self.prior, with_validity(likelihood, validity), strategy)
 
     def _starts(self) -> Float[Array, "chain dim"]:
-        """Return where chains over theta start: at the prior, or where those of the round before ended."""
+        """Return where chains over theta start: at draws of the prior that did not fail, or where they last ended."""
         if self.carried is not None:
             return self.carried.chains
         chains = self.strategy.chains if self.z.exchange is None else self.z.exchange.chains
-        return on_device(self.prior.sample(chains, seed=self.seed + 1))
+        theta = self.simulations.valid_theta
+        return on_device(
+            np.resize(theta[np.random.default_rng(self.seed).permutation(len(theta))], (chains, self.prior.dim))
+        )
 
     def _some(self, key: PRNGKeyArray, n: int) -> Int[Array, " some"]:
         """Return some rows in random order, as many in every round: programs compile once."""
@@ -358,4 +358,4 @@ def _data_change(carried: PaperCarried, frame: _Frame) -> tuple[Array, Array]:
 
 def _nearest(t: Float[np.ndarray, "n dim"], known: Float[np.ndarray, "m dim"]) -> Int[np.ndarray, " n"]:
     """Return which of the known parameters is nearest to each."""
-    return KDTree(known).query(t)[1]
+    return np.asarray(KDTree(known).query(t)[1])

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from unle.errors import InputError
 from unle.posterior.strategies import AbstractStrategy, Sampled
-from unle.samplers import AbstractKernel, Mala, SharedStepSize, fit_whitening, run_chains
+from unle.samplers import AbstractKernel, Mala, PerChainStepSize, fit_whitening, run_chains
 
 
 class WarmChains(AbstractStrategy):
@@ -20,7 +20,7 @@ class WarmChains(AbstractStrategy):
     Args:
         kernel: how chains move.
         chains: their number, if they start at the prior.
-        warm_up: steps of each of the two warm-up phases; the step size is frozen afterwards.
+        warm_up: steps of each of the two warm-up phases; the step size of each chain is frozen afterwards.
         thin: steps between kept draws.
         starts: where each chain starts, in the prior's unconstrained coordinates; None for draws of the prior.
     """
@@ -53,7 +53,7 @@ class WarmChains(AbstractStrategy):
                 return log_prior(u) + log_likelihood(u)
 
             whitened = jax.vmap(whitening.whiten)(positions)
-            how = {"kernel": self.kernel, "step_size": SharedStepSize(), "step_state": step_state}
+            how = {"kernel": self.kernel, "step_size": PerChainStepSize(), "step_state": step_state}
             return run_chains(key, whitened, density, **how, **options)
 
         def warm_up(positions, key):

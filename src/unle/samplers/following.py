@@ -1,8 +1,8 @@
-r"""Auxiliary draws by a plain Markov chain, as the paper makes them: from a point that was drawn for a similar condition.
+r"""Auxiliary draws by a plain Markov chain, as the paper makes them: from a point drawn for a similar condition.
 
 Training leaves particles behind: v_i, drawn from g(. | c_i) for the conditions c_i of the data.  An auxiliary draw for
 another condition c starts at the particle whose condition is the nearest among some taken at random, and makes local
-moves under g(. | c).  Over many draws the starts are spread over modes as the particles are: a chain that always started
+moves under g(. | c).  Over many draws the starts are spread over modes as the particles are: a chain that always began
 at the observed data would hardly ever see another mode than theirs.
 """
 

@@ -83,12 +83,6 @@ def _standardiser(values: Float[np.ndarray, "n dim"], like: Standardiser | None)
     mean, scale = values.mean(axis=0), values.std(axis=0)
     least = np.zeros_like(scale) if like is None else NARROWEST * np.asarray(like.scale)
     scale = np.maximum(scale, least)
-    ones, zeros = np.ones_like(mean), np.zeros_like(mean)
-    identity = Marginals(
-        on_device(np.full(mean.shape, IDENTITY), np.int32),
-        on_device(zeros),
-        on_device(ones),
-        on_device(ones),
-        on_device(ones),
-    )
+    ones = on_device(np.ones_like(mean))
+    identity = Marginals(on_device(np.full(mean.shape, IDENTITY), np.int32), 0 * ones, ones, ones, ones)
     return Standardiser(identity, on_device(mean), on_device(np.where(scale > 0, scale, 1.0)))

@@ -75,9 +75,13 @@ class _Moving(AbstractParticles):
         return ChainState(Particles.equal(draws), self.step_size.init(self.n), t)
 
     def from_data(self, key, joint, t, w):
-        """Start at simulated pairs, drawn at random: where the paper starts, and where a fixed base is not."""
+        """Start at simulated pairs, where the paper starts, and where a fixed base is not.
+
+        As many of them as there are particles, each once if possible: modes between which no kernel moves a particle
+        then have the weights that they have in the data.
+        """
         key_rows, key_parameters = jr.split(key)
-        rows = jr.randint(key_rows, (self.n,), 0, t.shape[0])
+        rows = jnp.resize(jr.permutation(key_rows, t.shape[0]), self.n)
         at = t[rows] if self.at_data else jax.vmap(joint.position_of)(t[rows])
         positions = jnp.concatenate([at, w[rows]], axis=1)
         t = some_rows(key_parameters, t, MOST_PARAMETERS)
