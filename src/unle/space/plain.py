@@ -1,14 +1,15 @@
 """Standardisation as the paper has it: means and standard deviations, and nothing else.
 
-No marginal transform is chosen and no outlier is looked at, unlike `unle.space.scaling`.  Coordinates that never vary
-cannot be divided by their standard deviation, and those that follow from others have no density: both are left out, as
-there.
+No marginal transform is chosen, no count is spread and no outlier is looked at, unlike `unle.space.scaling`.
+Coordinates that never vary cannot be divided by their standard deviation, and those that follow from others have no
+density: both are left out, as there.
 """
 
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
 from unle.errors import InputError
+from unle.space.cells import Cells
 from unle.space.marginals import IDENTITY, Marginals
 from unle.space.restandardise import affine_change
 from unle.space.scaling import CONSTANT, Standardiser, ThetaSpace, XSpace, _checked, _redundancy
@@ -54,7 +55,7 @@ def plain_x_space(x: ArrayLike, like: XSpace | None = None) -> XSpace:
     low, high = np.min(x, axis=0), np.max(x, axis=0)
     low[never] = high[never] = np.asarray(like.low)[never]
     places = like.modelled, like.redundant, like.constant
-    return XSpace(standardiser, weights, offset, on_device(low), on_device(high), *places)
+    return XSpace(like.cells, standardiser, weights, offset, on_device(low), on_device(high), *places)
 
 
 def _first(x: Float[np.ndarray, "n dim_x"]) -> XSpace:
@@ -67,7 +68,9 @@ def _first(x: Float[np.ndarray, "n dim_x"]) -> XSpace:
     order = moving[np.concatenate([kept, dropped]).astype(int)]
     low, high = (getattr(np, end)(x, axis=0) for end in ("min", "max"))
     middle = np.median(x, axis=0)
+    zeros, nothing = np.zeros(x.shape[1]), np.zeros((0, x.shape[1]))
     return XSpace(
+        Cells(*map(on_device, (zeros, zeros, nothing, nothing))),
         _standardiser(x[:, order], None),
         on_device(weights),
         on_device(offset),

@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from unle.errors import InputError
@@ -81,7 +82,7 @@ class _Moving(AbstractParticles):
         then have the weights that they have in the data.
         """
         key_rows, key_parameters = jr.split(key)
-        rows = jnp.resize(jr.permutation(key_rows, t.shape[0]), self.n)
+        rows = jr.permutation(key_rows, t.shape[0])[np.arange(self.n) % t.shape[0]]
         at = t[rows] if self.at_data else jax.vmap(joint.position_of)(t[rows])
         positions = jnp.concatenate([at, w[rows]], axis=1)
         t = some_rows(key_parameters, t, MOST_PARAMETERS)
