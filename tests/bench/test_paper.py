@@ -48,7 +48,7 @@ def test_what_is_missing_has_a_command(results):
     assert figures["sampling"].drawn == []
     assert len(figures["c2st"].drawn) == 1  # no sequential rows, no second picture
     assert [len(figures[name].drawn) for name in ("moons", "bimodal", "pairs", "time")] == [1, 1, 1, 2]
-    assert "--methods nle,smnle-ssm,sunle" in figures["bimodal"].command
+    assert "--methods aunle-paper,nle,smnle-ssm,sunle-paper,sunle" in figures["bimodal"].command
     assert "0.65" in figures["c2st"].drawn[0].alt  # the mean, for those who cannot see the figure
 
 

@@ -161,6 +161,12 @@ class Sequential(AbstractContestant):
         return outcome
 
 
+class SequentialTogether(Sequential):
+    """One whose rounds have the same shapes for all observations and seeds, so that they may run as one program."""
+
+    side_by_side: ClassVar[bool] = True
+
+
 def batched_task(task: Task) -> Any:
     """Return a task's simulator of many rows as `unle.simulate` takes it."""
     return batched(lambda theta, rng: task.simulate_rows(theta, rng))

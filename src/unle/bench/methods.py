@@ -1,16 +1,13 @@
 """The contestants of the benchmark, one line each."""
 
-from dataclasses import replace
-
-from unle.bench.contestant import AbstractContestant, Amortised, Sequential
+from unle.bench.contestant import AbstractContestant, Amortised, Sequential, SequentialTogether
 from unle.bench.peers import Peer
 from unle.bench.yardsticks import Exact, FromPrior
-from unle.methods import AUNLE, NLE, SMNLE, SNLE, SUNLE, ByExchange
-from unle.methods.normalising import PATIENT
+from unle.methods import AUNLE, NLE, SMNLE, SNLE, SUNLE, ByExchange, Divi, Online
 from unle.models import ConditionalLikelihood, Ensemble, SplineFlow
 from unle.models.flows import check_flows
 from unle.posterior import Exchange, Posterior
-from unle.train import FixedBase, PersistentChains, TiltedTraining, WarmSmc
+from unle.train import PersistentChains, TiltedTraining, WarmSmc
 
 
 def by_exchange(posterior: Posterior) -> Posterior:
@@ -31,6 +28,13 @@ def followed_by(particles):
     return lambda task: AUNLE(task.prior, training=TiltedTraining(particles))
 
 
+def in_rounds_as_printed(normaliser):
+    """Return SUNLE of the paper, with one of its ways to deal with Z(theta)."""
+    return SequentialTogether(
+        lambda task, simulator: SUNLE.paper(task.prior, simulator, normaliser=normaliser),
+    )
+
+
 METHODS: dict[str, AbstractContestant] = {
     "aunle": Amortised(lambda task: AUNLE(task.prior)),
     "sunle": Sequential(lambda task, simulator: SUNLE(task.prior, simulator)),
@@ -49,15 +53,12 @@ METHODS: dict[str, AbstractContestant] = {
     "aunle-smc-20": Amortised(followed_by(WarmSmc(temperatures=20))),
     "aunle-single": Amortised(lambda task: AUNLE(task.prior, members=1)),
     "aunle-exchange": Amortised(lambda task: AUNLE(task.prior, members=1), change=by_exchange),
-    "aunle-original": Amortised(
-        lambda task: AUNLE(
-            task.prior,
-            base=FixedBase(),
-            training=replace(PATIENT, particles=WarmSmc(at_data=False), width=50, bound=None),
-            members=1,
-        )
-    ),
     "sunle-exchange": Sequential(lambda task, simulator: SUNLE(task.prior, simulator, normalising=ByExchange())),
+    "aunle-paper": Amortised(lambda task: AUNLE.paper(task.prior)),
+    "aunle-paper-smc": Amortised(lambda task: AUNLE.paper(task.prior, particles=WarmSmc(temperatures=20))),
+    "sunle-paper": in_rounds_as_printed(ByExchange()),
+    "sunle-paper-divi": in_rounds_as_printed(Divi()),
+    "sunle-paper-online": in_rounds_as_printed(Online()),
     "sbi-nle": Peer("nle"),
     "sbi-snle": Peer("nle", rounds=10),
     "sbi-npe": Peer("npe"),

@@ -99,7 +99,9 @@ class Sweep:
         """Return what is left to do, in teams of at most this size of jobs that may run side by side."""
         jobs, alike = self.jobs(finished), {}
         for job in jobs:
-            alike.setdefault((job.task, job.method, job.budget, job.observations), []).append(job)
+            # A sequential run is one of a single observation, whichever it is.
+            which = len(job.observations) if self.registry().method(job.method).sequential else job.observations
+            alike.setdefault((job.task, job.method, job.budget, which), []).append(job)
         teams = []
         for group in alike.values():
             most = size if self.registry().method(group[0].method).side_by_side else 1
@@ -138,7 +140,7 @@ class Job:
         return f"{self.task}/{self.method}/{self.budget}/{self.seed}/{','.join(map(str, self.observations))}"
 
 
-Team = tuple[Job, ...]  # that differ in their seed alone, and run side by side in one program
+Team = tuple[Job, ...]  # that differ in seeds alone, or in observations too, and run side by side in one program
 
 
 # (task, method, budget, jobs, observations) that this process has run: later runs find programs compiled

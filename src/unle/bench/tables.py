@@ -13,7 +13,12 @@ from unle.bench.timing import timings
 # our method -> what it is compared with
 COUNTERPARTS = {
     "aunle": "AUNLE",
+    "aunle-paper": "AUNLE",
+    "aunle-paper-smc": "AUNLE",
     "sunle": "SUNLE",
+    "sunle-paper": "SUNLE",
+    "sunle-paper-divi": "SUNLE",
+    "sunle-paper-online": "SUNLE",
     "nle": "NLE",
     "nle-spline": "NLE-NSF",
     "snle": "SNLE",

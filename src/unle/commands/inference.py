@@ -12,12 +12,14 @@ from unle.commands.baselines import BASELINES, SEQUENTIAL, build_baseline, check
 from unle.commands.console import Stages, say
 from unle.commands.model import Model
 from unle.commands.observation import fit_to
+from unle.commands.printed import build_as_printed, check_printed
 from unle.commands.sequential import fit_in_rounds
 from unle.commands.where import Where
 from unle.diagnose.c2st import c2st_fast
 from unle.errors import InputError, StoreError
 from unle.methods import AUNLE, NLE, SMNLE, SUNLE, AbstractSequential, ByExchange, Divi, Online, Tilted
 from unle.methods.memory import as_bytes
+from unle.methods.paper_aunle import PaperAUNLE
 from unle.methods.sequential import round_sizes
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
@@ -57,6 +59,7 @@ class Request:
         memory: what simulations may take while a model is fitted, such as 2GB; None for half of the machine's.
         every_round: whether sunle trains energies in every round; None for where they help to propose.
         repetition: whether aunle looks for repeated measurements in x; None for its default.
+        paper: whether aunle or sunle is the algorithm of the paper and nothing else.
     """
 
     model: Model
@@ -77,6 +80,7 @@ class Request:
     memory: str | None = None
     every_round: bool | None = None
     repetition: bool | None = None
+    paper: bool | None = None
 
     @property
     def round_count(self) -> int:
@@ -92,6 +96,7 @@ class Request:
             "memory": self.memory,
             "every_round": self.every_round,
             "repetition": self.repetition,
+            "paper": self.paper or None,
         }
         return {
             **{name: value for name, value in own.items() if value is not None},
@@ -111,10 +116,12 @@ class Request:
             "x_o": self.x_o,
         }
 
-    def build(self) -> AUNLE | NLE | SMNLE | AbstractSequential:
+    def build(self) -> AUNLE | PaperAUNLE | NLE | SMNLE | AbstractSequential:
         """Return the method with its settings."""
         if self.method in BASELINES:
             return build_baseline(self)
+        if self.paper:
+            return build_as_printed(self)
         parts: dict[str, Any] = {} if self.members is None else {"members": self.members}
         if self.iterations is not None:
             base = SUNLE.base if self.method == "sunle" else AUNLE.base
@@ -142,6 +149,7 @@ def open_run(path: Path, request: Request) -> RunDirectory:
     if request.method not in METHODS:
         raise InputError(f"expected a method among {', '.join(METHODS)}; got {request.method!r}.")
     check_options(request)
+    check_printed(request)
     if request.posterior not in (None, *POSTERIORS):
         raise InputError(f"expected --posterior to be {', '.join(POSTERIORS)}; got {request.posterior!r}.")
     if request.method in SEQUENTIAL and request.x_o is None:

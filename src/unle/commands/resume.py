@@ -103,6 +103,7 @@ def _request(model: Any, settings: dict[str, Any]) -> Any:
             memory=settings.get("memory"),
             every_round=settings.get("every_round"),
             repetition=settings.get("repetition"),
+            paper=settings.get("paper"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the settings of this run are damaged, or of another version of unle ({error}).") from None

@@ -50,6 +50,10 @@ def run(
             show_default=False,
         ),
     ] = None,
+    paper: Annotated[
+        bool | None,
+        typer.Option("--paper", help="The algorithm of the paper and nothing else: aunle, sunle.", show_default=False),
+    ] = None,
     flow: Annotated[str | None, typer.Option(help="Flow of nle and snle: maf or spline.  [default: maf]")] = None,
     sliced: Annotated[bool | None, typer.Option("--sliced", help="Match slices of scores: smnle.")] = None,
     observation: Annotated[
@@ -107,7 +111,7 @@ def run(
         if check and loaded.task is not None and loaded.task.draw_posterior is None:
             raise InputError(f"expected a task whose exact posterior is known with --check; that of {model} is not.")
         given = None if simulations is None else _load(simulations, loaded.prior.names)
-        split, posterior = _defaults(method, rounds, posterior)
+        split, posterior = _defaults(method, rounds, posterior, paper=bool(paper))
         if every_round is not None and method != "sunle":
             raise InputError(f"expected --every-round with --method sunle only; {method} has no energies in rounds.")
         if repetition is not None and method != "aunle":
@@ -133,6 +137,7 @@ def run(
             memory,
             every_round,
             repetition,
+            paper,
         )
         kept = inference.open_run(directory, request)
         stages = Stages()
@@ -145,7 +150,9 @@ def run(
         report(directory, drawn, stages, score, findings, as_json=as_json, done=done)
 
 
-def _defaults(method: str, rounds: str | None, posterior: str | None) -> tuple[int | list[int] | None, str | None]:
+def _defaults(
+    method: str, rounds: str | None, posterior: str | None, *, paper: bool
+) -> tuple[int | list[int] | None, str | None]:
     """Fill in what the method takes, and refuse what it would ignore."""
     from unle.commands.baselines import SEQUENTIAL
     from unle.errors import InputError
@@ -154,7 +161,7 @@ def _defaults(method: str, rounds: str | None, posterior: str | None) -> tuple[i
         raise InputError(f"expected --rounds with --method sunle or snle only; {method} has one round.")
     if posterior is not None and method not in ("sunle", "smnle"):
         raise InputError(f"expected --posterior with --method sunle or smnle only; {method} has a normaliser.")
-    default = {"sunle": "tilted", "smnle": "divi"}.get(method)
+    default = {"sunle": "exchange" if paper else "tilted", "smnle": "divi"}.get(method)
     return _split(rounds or "10") if method in SEQUENTIAL else None, posterior or default
 
 

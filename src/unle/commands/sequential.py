@@ -8,7 +8,8 @@ import numpy as np
 from unle.commands.console import Stages, say
 from unle.commands.where import Where
 from unle.errors import StoreError
-from unle.methods import AbstractSequential, Round, Rounds
+from unle.methods import AbstractSequential, Round
+from unle.methods.abstract_rounds import AbstractRounds
 from unle.methods.sequential import note_losses
 from unle.posterior import Posterior
 from unle.simulate import simulate_at
@@ -78,7 +79,7 @@ def _stage(number: int) -> str:
     return f"round {number}"
 
 
-def _keep(state: Rounds, done: Round, run: RunDirectory) -> None:
+def _keep(state: AbstractRounds, done: Round, run: RunDirectory) -> None:
     folder = run.round(done.number)
     proposals, record = folder / "proposals.npy", folder / "round.json"
     np.save(proposals, state.proposals, allow_pickle=False)
@@ -90,7 +91,7 @@ def _keep(state: Rounds, done: Round, run: RunDirectory) -> None:
     run.seal(_stage(done.number), files)
 
 
-def _recall(state: Rounds, simulations: Any, run: RunDirectory) -> None:
+def _recall(state: AbstractRounds, simulations: Any, run: RunDirectory) -> None:
     folder = run.round(state.number)
     try:
         proposals = np.load(folder / "proposals.npy", allow_pickle=False)

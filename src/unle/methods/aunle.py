@@ -13,6 +13,7 @@ Reference: Glaser et al., "Maximum likelihood learning of unnormalized models fo
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from unle.errors import InputError
 from unle.methods.ahead import alike, sampler_ahead
 from unle.methods.candidates import best_energies
 from unle.methods.pairs import standardised_pairs
+from unle.methods.paper_aunle import PaperAUNLE, joint_particles
 from unle.methods.selection import certificate_of, record_fit, select_model, stopping_rows, tell_user
 from unle.models import AbstractBase, Ensemble, Repeated, in_two_views, over_cells
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
@@ -36,8 +38,10 @@ from unle.train import (
     JointSpace,
     PairedChains,
     PairedSmc,
+    PersistentChains,
     TiltedFit,
     TiltedTraining,
+    WarmSmc,
     compile_tilted,
     fit_tied_or_whole,
     fit_tilted,
@@ -49,9 +53,8 @@ CORES_TO_GUESS = 4  # with fewer, a sampler that is compiled for the wrong bases
 class AUNLE(eqx.Module):
     """Fit an unnormalised likelihood to prior simulations; the posterior of any observation follows.
 
-    The defaults are meant for every task.  The original algorithm of the paper is
-    `AUNLE(prior, base=FixedBase(), members=1, training=TiltedTraining(PersistentChains(at_data=False), bound=None,
-    width=50, iterations=1000, weight_decay=0.1, patience=10))`.
+    The defaults are meant for every task, and go beyond the paper.  `AUNLE.paper(prior)` is its algorithm and nothing
+    else.
 
     Args:
         prior: the prior the simulations were drawn from.
@@ -80,6 +83,39 @@ class AUNLE(eqx.Module):
     def __check_init__(self):
         if self.members < 1:
             raise InputError(f"expected at least one ensemble member; got {self.members}; try members=4.")
+
+    @classmethod
+    def paper(
+        cls,
+        prior: Prior,
+        *,
+        particles: PersistentChains | WarmSmc | None = None,
+        strategy: AbstractStrategy | None = None,
+        **training: Any,
+    ) -> PaperAUNLE:
+        """Return the algorithm of the paper and nothing else: see docs/paper.md.
+
+        One network on a fixed measure, trained by maximum likelihood of the tilted joint model over inputs that are
+        standardised by mean and standard deviation.
+
+        Args:
+            prior: the prior that the simulations were drawn from.
+            particles: how the model is followed while it trains: `PersistentChains` (MALA) by default, `WarmSmc` for
+                the paper's SMC.
+            strategy: how the posterior is sampled.
+            training: other settings of `unle.train.paper.PaperTraining`, such as iterations and learning_rate.
+
+        Example:
+            >>> import unle
+            >>> prior = unle.Prior.uniform(low=[-1.0], high=[1.0])
+            >>> paper = unle.AUNLE.paper(prior, particles=unle.WarmSmc(temperatures=20), iterations=100)
+            >>> paper.training.iterations, paper.training.width
+            (100, 50)
+        """
+        method = PaperAUNLE(prior) if strategy is None else PaperAUNLE(prior, strategy=strategy)
+        if particles is not None:
+            training["particles"] = joint_particles(particles)
+        return replace(method, training=replace(method.training, **training))
 
     def fit(
         self,

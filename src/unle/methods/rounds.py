@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
+from unle.methods.abstract_rounds import AbstractRounds
 from unle.methods.history import Round, lost, setbacks
 from unle.methods.inputs import FEWEST, apply_space, spread_and_standardise
 from unle.methods.neighbourhood import Neighbourhood, nearest, outlying
@@ -84,7 +85,7 @@ class Fitting(NamedTuple):
     likelihood: TractableLikelihood
 
 
-class Rounds:
+class Rounds(AbstractRounds):
     """The state of a sequential inference.
 
     Args:
@@ -127,16 +128,6 @@ class Rounds:
         self._around = np.empty((0, prior.dim))  # parameters of the next round that are no proposals
         self._proposals: np.ndarray | None = None
         self._fitting: Fitting | None = None
-
-    @property
-    def number(self) -> int:
-        """The round whose simulations are awaited."""
-        return len(self.history)
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the budget ends with the round whose simulations are awaited."""
-        return self.number == len(self.sizes) - 1
 
     def propose(self) -> Float[np.ndarray, "n dim"]:
         """Return the parameters to simulate in this round; asked twice, the same."""

@@ -10,8 +10,8 @@ import equinox as eqx
 import numpy as np
 
 from unle.errors import InputError
+from unle.methods.abstract_rounds import AbstractRounds
 from unle.methods.history import Round, lost, recovered
-from unle.methods.rounds import Rounds
 from unle.posterior import Posterior
 from unle.simulate import Simulations, simulate_at
 from unle.space import Prior
@@ -49,11 +49,11 @@ class AbstractSequential(eqx.Module):
     simulator: eqx.AbstractVar[Callable | None]
 
     @abc.abstractmethod
-    def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> Rounds:
+    def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> AbstractRounds:
         """Return the rounds to drive by hand: `propose`, simulate, `add`, and in the end `finish`."""
 
     @abc.abstractmethod
-    def finish(self, state: Rounds, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
+    def finish(self, state: Any, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
         """Return the posterior from the simulations so far."""
 
     def run(
@@ -116,7 +116,7 @@ class AbstractSequential(eqx.Module):
 
     def drive(
         self,
-        state: Rounds,
+        state: Any,
         simulate: Callable[[np.ndarray, int], Simulations],
         *,
         on_round: Callable[[Round], None] | None = None,

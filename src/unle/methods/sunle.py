@@ -30,7 +30,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.errors import InputError
 from unle.methods.ahead import sampler_ahead
 from unle.methods.candidates import best_energies
-from unle.methods.normalising import AbstractNormalising, Fitted, Resolved, Tilted
+from unle.methods.normalising import AbstractNormalising, ByExchange, Fitted, Resolved, Tilted
+from unle.methods.paper_sunle import PaperSUNLE
 from unle.methods.rounds import Rounds
 from unle.methods.selection import (
     Choice,
@@ -66,6 +67,8 @@ TRIALS = (0.2, 0.5)  # of the budget: having simulated so much, see whether ener
 
 class SUNLE(AbstractSequential):
     """Infer the posterior of one observation in rounds of simulations.
+
+    The defaults go beyond the paper.  `SUNLE.paper(prior, simulator)` is its algorithm and nothing else.
 
     Args:
         prior: of theta.
@@ -103,6 +106,36 @@ class SUNLE(AbstractSequential):
             raise InputError(f"expected at least one ensemble member; got {self.members}; try members=5.")
         if self.every_round not in (None, True, False):
             raise InputError(f"expected every_round to be True, False or None; got {self.every_round!r}; try None.")
+
+    @classmethod
+    def paper(
+        cls,
+        prior: Prior,
+        simulator: Callable | None = None,
+        *,
+        normaliser: AbstractNormalising | None = None,
+        **training: Any,
+    ) -> PaperSUNLE:
+        """Return the algorithm of the paper and nothing else: see docs/paper.md.
+
+        Every round trains one conditional energy on a fixed measure, from the energy and the particles of the round
+        before, and proposes from the posterior.
+
+        Args:
+            prior: of theta.
+            simulator: as for `unle.simulate`; None if simulations are brought by hand.
+            normaliser: what is done about Z(theta): `ByExchange()` by default, `Divi()` or `Online()`, all as printed.
+            training: other settings of `unle.train.paper.PaperTraining`, such as iterations and learning_rate.
+
+        Example:
+            >>> import unle
+            >>> prior = unle.Prior.uniform(low=[-1.0], high=[1.0])
+            >>> simulator = lambda theta, rng: theta + 0.1 * rng.normal()
+            >>> paper = unle.SUNLE.paper(prior, simulator, normaliser=unle.Divi(), iterations=100)
+            >>> run = paper.run([0.3], budget=1000, rounds=10)  # doctest: +SKIP
+        """
+        method = PaperSUNLE(prior, simulator, ByExchange() if normaliser is None else normaliser)
+        return replace(method, training=replace(method.training, **training))
 
     def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> Rounds:
         """Return the rounds to drive by hand: `propose`, simulate, `add`, and in the end `finish`."""

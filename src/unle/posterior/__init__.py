@@ -5,6 +5,8 @@ from unle.posterior.doubly_intractable import AbstractDoublyIntractableStrategy,
 from unle.posterior.draws import Draws
 from unle.posterior.posterior import Posterior
 from unle.posterior.strategies import AbstractStrategy, Chains, TemperedSmc
+from unle.posterior.walking import WalkingExchange
+from unle.posterior.warm_chains import WarmChains
 
 __all__ = [
     "AbstractDoublyIntractableStrategy",
@@ -14,5 +16,7 @@ __all__ = [
     "Exchange",
     "Posterior",
     "TemperedSmc",
+    "WalkingExchange",
+    "WarmChains",
     "sampler_compiled",
 ]

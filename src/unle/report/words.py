@@ -57,7 +57,7 @@ def command(settings: Mapping[str, Any], directory: str) -> str:
         value = settings.get(name)
         if value is not None and not (brought and name == "budget"):  # as many as were brought
             words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
-    words += ["--sliced"] if settings.get("sliced") else []
+    words += [f"--{name}" for name in ("sliced", "paper") if settings.get(name)]
     for name in ("every_round", "repetition"):
         if settings.get(name) is not None:
             option = name.replace("_", "-")

@@ -4,9 +4,10 @@ Everything here sees log-densities as plain functions of one point, and knows no
 """
 
 from unle.samplers.bridge import BridgeInfo, bridge
-from unle.samplers.chains import ChainRun, run_chains, run_chains_beside
+from unle.samplers.chains import ChainRun, run_chains, run_chains_beside, run_chains_each
 from unle.samplers.devices import over_devices
 from unle.samplers.exchange import ExchangeRun, ExchangeSteps, InnerHealth, exchange
+from unle.samplers.following import FollowingInner
 from unle.samplers.inner import AbstractInner, Family, InnerDraw, RejectionInner, TemperedInner
 from unle.samplers.kernels import AbstractKernel, Hmc, KernelInfo, Mala, Nuts, RandomWalk
 from unle.samplers.particles import (
@@ -34,6 +35,7 @@ __all__ = [
     "ExchangeRun",
     "ExchangeSteps",
     "Family",
+    "FollowingInner",
     "Hmc",
     "InnerDraw",
     "InnerHealth",
@@ -64,6 +66,7 @@ __all__ = [
     "refresh",
     "run_chains",
     "run_chains_beside",
+    "run_chains_each",
     "over_devices",
     "systematic_indices",
     "systematic_resample",

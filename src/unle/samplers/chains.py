@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.errors import InputError
 from unle.samplers.devices import over_devices
 from unle.samplers.kernels import AbstractKernel, KernelState, Mala
-from unle.samplers.step_size import AbstractStepSize, SharedStepSize, StepSizeState
+from unle.samplers.step_size import AbstractStepSize, PerChainStepSize, SharedStepSize, StepSizeState
 
 
 class ChainRun(NamedTuple):
@@ -112,6 +112,42 @@ def run_chains(
     # The scan stacks draws as (draw, chain, dim): swap the axes, a reshape would interleave the chains.
     draws = None if record is None else jnp.swapaxes(record, 0, 1)
     return ChainRun(states.position, step_state, jnp.mean(acceptance) / steps, moved / steps, draws)
+
+
+def run_chains_each(
+    key: PRNGKeyArray,
+    positions: Float[Array, "chain dim"],
+    log_density: Callable[..., Float[Array, ""]],
+    *,
+    steps: int,
+    step_state: StepSizeState,
+    kernel: AbstractKernel | None = None,
+    conditions: Any = None,
+) -> ChainRun:
+    """Move every chain with a step size of its own: tuned in the first half of the steps, frozen in the second.
+
+    A chain in a steep place, where the common step is far too long, finds a shorter one and gets away.  All begin with
+    the common step size, which becomes the geometric mean of what they end with.
+
+    Args:
+        key: randomness of the run.
+        positions: where each chain starts.
+        log_density: as for `run_chains`.
+        steps: how often each chain moves, two at least.
+        step_state: of a `SharedStepSize`, from an earlier run.
+        kernel: how a chain moves; MALA by default.
+        conditions: as for `run_chains`.
+    """
+    if steps < 2:
+        raise InputError(f"expected steps >= 2, of which the first half tunes; got {steps}; try steps=60")
+    key_tune, key_run = jr.split(key)
+    n, own = positions.shape[0], PerChainStepSize()
+    start = own.init(n)._replace(log_step=jnp.broadcast_to(step_state.log_step, (n,)))
+    how = {"kernel": kernel, "step_size": own, "conditions": conditions}
+    tuned = run_chains(key_tune, positions, log_density, steps=steps // 2, step_state=start, **how)
+    frozen = {"steps": steps - steps // 2, "step_state": tuned.step_state, "adapt": False}
+    run = run_chains(key_run, tuned.positions, log_density, **frozen, **how)
+    return run._replace(step_state=step_state._replace(log_step=jnp.mean(tuned.step_state.log_step)))
 
 
 def run_chains_beside(

@@ -88,6 +88,11 @@ class JointSpace(AbstractSpace):
         v = base.draws_whitened(key_data, n)
         return jnp.concatenate([(u - self.centre) / self.scale, v], axis=1)
 
+    def position_of(self, t: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return the coordinates a of standardised parameters t; the middle, where rounding put t beyond a wall."""
+        a = (self.prior.unconstrain(self.theta_space.inverse(t)) - self.centre) / self.scale
+        return jnp.where(jnp.isfinite(a), a, 0.0)
+
     def log_reference(self, base, position):
         """Return the log-density of p(theta) q0(w | t)."""
         dim = self.centre.shape[0]

@@ -17,6 +17,7 @@ log Z is absolute, and members of an ensemble can be compared.
 Reference: Glaser et al. (2023), algorithm 3 (DIVI) and appendix B.3.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -151,6 +152,44 @@ def fit_log_normaliser(
         float(np.quantile(np.asarray(targets.ess, float), 0.05)),
         temperatures,
     )
+
+
+def match_gradients(
+    key: PRNGKeyArray,
+    t: Float[Array, "n dim"],
+    gradients: Float[Array, "n dim"],
+    *,
+    settings: LogNormaliserTraining,
+    start: LogNormaliser | None = None,
+) -> tuple[LogNormaliser, float]:
+    """Fit b(t) to estimates of the gradient of log Z alone, as the paper does; its constant stays open.
+
+    Args:
+        key: randomness of network and batches.
+        t: standardised parameters, in random order.
+        gradients: of log Z with respect to t.
+        settings: of the fit; the weight of values does not count.
+        start: network to start from.
+
+    Returns:
+        b, and the root of the held-out mean squared error as a share of the gradients' spread.
+    """
+    alone = replace(settings, values=0.0, gradients=1.0)
+    zeros = jnp.zeros(len(t))
+    targets = LogZEstimates(zeros, gradients, zeros, jnp.ones(len(t)))
+    key_net, key_fit = jr.split(key)
+    centre, factor = _shape(np.asarray(t, float))
+    along = np.asarray(gradients, float) @ factor  # in coordinates in which t has unit covariance
+    finite = along[np.isfinite(along).all(axis=1)]
+    size = max(float(np.sqrt(np.mean(finite.var(axis=0)))), SMALLEST_SIZE)
+    if start is None:
+        net = Mlp(key_net, t.shape[1], 1, width=settings.width, depth=settings.depth, output_scale=0.1)
+        parts = (centre, np.linalg.inv(factor), 0.0, finite.mean(axis=0), size)
+        centre, whitener, offset, slope, scale = (jnp.asarray(part, t.dtype) for part in parts)
+        start = LogNormaliser(centre, whitener, offset, slope, scale, net)
+    b = _fit(key_fit, start, t, targets, alone)
+    held = jax.tree.map(lambda leaf: leaf[: _n_held(len(t))], (t, targets))
+    return b, float(jnp.sqrt(_loss(_trainable(b), b, held, alone)) * b.scale / size)
 
 
 def _targets(

@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from unle.errors import InputError
@@ -31,6 +32,7 @@ from unle.samplers import (
     bridge,
     refresh,
     run_chains_beside,
+    run_chains_each,
 )
 from unle.train.joint import AbstractSpace, DataSpace, JointSpace
 from unle.train.particles import AbstractParticles, Cloud, some_rows
@@ -54,6 +56,7 @@ class _Moving(AbstractParticles):
     kernel: eqx.AbstractVar[AbstractKernel]
     step_size: eqx.AbstractVar[AbstractStepSize]
     at_data: eqx.AbstractVar[bool]
+    fresh: eqx.AbstractVar[bool]
 
     @property
     def normaliser_draws(self):
@@ -71,6 +74,19 @@ class _Moving(AbstractParticles):
         t = some_rows(key_rows, t, MOST_PARAMETERS)
         draws = self._space(joint, t).draws(key, base, self.n)
         return ChainState(Particles.equal(draws), self.step_size.init(self.n), t)
+
+    def from_data(self, key, joint, t, w):
+        """Start at simulated pairs, where the paper starts, and where a fixed base is not.
+
+        As many of them as there are particles, each once if possible: modes between which no kernel moves a particle
+        then have the weights that they have in the data.
+        """
+        key_rows, key_parameters = jr.split(key)
+        rows = jr.permutation(key_rows, t.shape[0])[np.arange(self.n) % t.shape[0]]
+        at = t[rows] if self.at_data else jax.vmap(joint.position_of)(t[rows])
+        positions = jnp.concatenate([at, w[rows]], axis=1)
+        t = some_rows(key_parameters, t, MOST_PARAMETERS)
+        return ChainState(Particles.equal(positions), self.step_size.init(self.n), t)
 
     def log_z(self, key, joint, state, model, t):
         """Carry draws of the base to the model in a few temperatures: unbiased for Z_pi, however far apart they are."""
@@ -110,6 +126,8 @@ class PersistentChains(_Moving):
         kernel: MALA by default.
         step_size: one shared step size by default.
         at_data: whether the chains live at the parameters of the data; False for the prior's, in which they move too.
+        fresh: whether each chain is offered a fresh draw of the base at every iteration besides.
+        own_steps: whether each chain tunes a step size of its own in the first half of its moves.
     """
 
     n: int = eqx.field(static=True, default=1000)
@@ -117,21 +135,22 @@ class PersistentChains(_Moving):
     kernel: AbstractKernel = Mala()
     step_size: AbstractStepSize = SharedStepSize()
     at_data: bool = eqx.field(static=True, default=True)
+    fresh: bool = eqx.field(static=True, default=True)
+    own_steps: bool = eqx.field(static=True, default=False)
 
     def advance(self, key, joint, state, old, new, batch):
         """Offer fresh draws, then move under the new model."""
         key_refresh, key_move = jr.split(key)
-        space = self._space(joint, state.t)
-        run = run_chains_beside(
-            key_move,
-            _refreshed(key_refresh, space, state.particles.positions, new),
-            lambda position: space.log_density(new, position),
-            still=space.still,
-            steps=self.moves,
-            kernel=self.kernel,
-            step_size=self.step_size,
-            step_state=state.step_state,
-        )
+        space, positions = self._space(joint, state.t), state.particles.positions
+        if self.fresh:
+            positions = _refreshed(key_refresh, space, positions, new)
+        density = lambda position: space.log_density(new, position)  # noqa: E731
+        how = {"steps": self.moves, "kernel": self.kernel, "step_state": state.step_state}
+        if self.own_steps and not self.at_data:
+            run = run_chains_each(key_move, positions, density, **how)
+        else:
+            how |= {"still": space.still, "step_size": self.step_size}
+            run = run_chains_beside(key_move, positions, density, **how)
         state = ChainState(Particles.equal(run.positions), run.step_state, state.t)
         return state, self._cloud(space, new.base, state, run.acceptance)
 
@@ -148,6 +167,7 @@ class WarmSmc(_Moving):
         step_size: one shared step size by default.
         at_data: whether the particles live at the parameters of the data; False for the prior's, in which they move
             too.
+        fresh: whether each particle is offered a fresh draw of the base at every iteration besides.
     """
 
     n: int = eqx.field(static=True, default=1000)
@@ -157,6 +177,7 @@ class WarmSmc(_Moving):
     kernel: AbstractKernel = Mala()
     step_size: AbstractStepSize = SharedStepSize()
     at_data: bool = eqx.field(static=True, default=True)
+    fresh: bool = eqx.field(static=True, default=True)
 
     def advance(self, key, joint, state, old, new, batch):
         """Bridge, then offer fresh draws."""
@@ -181,7 +202,9 @@ class WarmSmc(_Moving):
             log_ratio=log_ratio,
             still=space.still,
         )
-        positions = _refreshed(key_refresh, space, particles.positions, new)
+        positions = particles.positions
+        if self.fresh:
+            positions = _refreshed(key_refresh, space, positions, new)
         state = ChainState(Particles(positions, particles.log_weights), info.step_state, state.t)
         return state, self._cloud(space, new.base, state, info.acceptance)
 

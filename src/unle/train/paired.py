@@ -28,6 +28,7 @@ from unle.samplers import (
     log_mean_exp,
     refresh,
     run_chains,
+    run_chains_each,
     systematic_indices,
 )
 from unle.train.particles import AbstractParticles, Cloud
@@ -58,6 +59,8 @@ class _Paired(AbstractParticles):
         kernel: MALA by default.
         step_size: one shared step size by default.
         importance: draws of the base by which log Z(t) is estimated for validation.
+        fresh: whether each particle is offered a fresh draw of the base at every visit besides.
+        own_steps: whether each particle tunes a step size of its own in the first half of its moves.
     """
 
     n: int = eqx.field(static=True, default=1)
@@ -65,6 +68,8 @@ class _Paired(AbstractParticles):
     kernel: AbstractKernel = Mala()
     step_size: AbstractStepSize = SharedStepSize()
     importance: int = eqx.field(static=True, default=512)
+    fresh: bool = eqx.field(static=True, default=True, kw_only=True)
+    own_steps: bool = eqx.field(static=True, default=False, kw_only=True)
 
     @property
     def normaliser_draws(self):
@@ -77,6 +82,11 @@ class _Paired(AbstractParticles):
         v = base.draws_whitened(key, pairs * self.n).reshape(pairs, self.n, -1)
         zeros = jnp.zeros((pairs, self.n))
         return PairedState(v, zeros, zeros, self.step_size.init(1))
+
+    def from_data(self, key, joint, t, w):
+        """Start every pair's particles at its own data, as the paper does; in coordinates w, those of a fixed base."""
+        zeros = jnp.zeros((w.shape[0], self.n))
+        return PairedState(jnp.repeat(w[:, None], self.n, axis=1), zeros, zeros, self.step_size.init(1))
 
     def started(self, state, known):
         """Take the particles of pairs that had some; new pairs, marked by NaN, keep their draws of the base."""
@@ -98,27 +108,27 @@ class _Paired(AbstractParticles):
         return jax.vmap(log_mean_exp)(log_weights), jnp.quantile(jax.vmap(ess)(log_weights), 0.1)
 
     def _moved(self, key, model: TiltedModel, t, positions, step_state):
-        """Offer each particle a fresh draw of the base, then move it under the model at its own t."""
+        """Offer each particle a fresh draw of the base, if so wished, and move it under the model at its own t."""
         key_draw, key_accept, key_move = jr.split(key, 3)
         dim = t.shape[1]
 
         def with_t(v):
             return jnp.concatenate([t, v], axis=1)
 
-        proposals = with_t(model.base.draws_whitened(key_draw, positions.shape[0]))
-        positions, _ = refresh(
-            key_accept, with_t(positions), proposals, lambda tv: model.log_tilt_whitened(tv[:dim], tv[dim:])
-        )
-        return run_chains(
-            key_move,
-            positions[:, dim:],
-            lambda v, t: model.base.log_density_whitened(v) + model.log_tilt_whitened(t, v),
-            steps=self.moves,
-            kernel=self.kernel,
-            step_size=self.step_size,
-            step_state=step_state,
-            conditions=t,
-        )
+        if self.fresh:
+            proposals = with_t(model.base.draws_whitened(key_draw, positions.shape[0]))
+            refreshed, _ = refresh(
+                key_accept, with_t(positions), proposals, lambda tv: model.log_tilt_whitened(tv[:dim], tv[dim:])
+            )
+            positions = refreshed[:, dim:]
+
+        def density(v, t):
+            return model.base.log_density_whitened(v) + model.log_tilt_whitened(t, v)
+
+        how = {"steps": self.moves, "kernel": self.kernel, "step_state": step_state, "conditions": t}
+        if self.own_steps:
+            return run_chains_each(key_move, positions, density, **how)
+        return run_chains(key_move, positions, density, step_size=self.step_size, **how)
 
     def _visit(self, key, state: PairedState, model: TiltedModel, batch, positions, log_weights):
         """Move the particles of a batch, and write them back."""

@@ -1,0 +1,123 @@
+r"""AUNLE as the paper prints it: algorithm 1, with its settings and nothing else; made by `AUNLE.paper`.
+
+1. Standardise theta and x by their means and standard deviations.
+2. Train one energy on a fixed measure by maximum likelihood of the tilted joint model, followed by persistent chains or
+   by SMC.
+3. The likelihood is f = exp(-E) N(0, 10^2 I), up to a constant: the posterior p(theta) f(x_o | theta) is an ordinary
+   one.
+
+docs/paper.md has the equations, the settings and these lines side by side.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax.random as jr
+import numpy as np
+
+from unle.errors import Outcome, UnleWarning
+from unle.methods.inputs import apply_space, as_simulations, valid_pairs
+from unle.methods.pairs import order_of_rows
+from unle.models import TiltedLikelihood, TiltedModel
+from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
+from unle.simulate import Simulations
+from unle.space import Prior
+from unle.space.plain import plain_theta_space, plain_x_space
+from unle.space.transfer import on_device, split
+from unle.store import SimulationStore
+from unle.train import JointSpace, PersistentChains, WarmSmc, make_splits
+from unle.train.paper import PaperFit, PaperTraining, fit_as_printed, measure
+
+CHAINS = PersistentChains(n=1000, moves=60, at_data=False, fresh=False, own_steps=True)
+
+
+class PaperAUNLE(eqx.Module):
+    """The amortised method of the paper.
+
+    Args:
+        prior: the prior that the simulations were drawn from.
+        training: how the energy is trained.
+        strategy: how the posterior is sampled.
+    """
+
+    prior: Prior
+    training: PaperTraining = PaperTraining(CHAINS)
+    strategy: AbstractStrategy = TemperedSmc()
+
+    def fit(
+        self,
+        simulations: Any,
+        *,
+        seed: int = 0,
+        on_metrics: Callable[..., None] | None = None,
+        memory: int | float | str | None = None,
+    ) -> Posterior:
+        """Fit the likelihood.
+
+        Args:
+            simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation, with theta drawn
+                from the prior; or an open `SimulationStore`.
+            seed: fixes the fit.
+            on_metrics: called with keyword arguments, once per look at the training and once with the summary.
+            memory: not used: all simulations are held in memory.
+
+        Returns:
+            The posterior, for any observation.
+        """
+        key_split, key_fit = split(jr.key(seed), 2)
+        if isinstance(simulations, SimulationStore):
+            simulations = Simulations.from_store(simulations)
+        theta, x = valid_pairs(as_simulations(simulations), self.prior)
+        rows = order_of_rows(np.asarray(theta, float), np.asarray(x, float))
+        theta, x = np.asarray(theta, float)[rows], np.asarray(x, float)[rows]
+        theta_space, x_space = plain_theta_space(theta), plain_x_space(x)
+
+        def on_look(record):
+            if on_metrics is not None:
+                on_metrics(stage="training", **record)
+
+        fit = fit_as_printed(
+            key_fit,
+            JointSpace.of(self.prior, theta_space),
+            apply_space(theta_space, theta),
+            apply_space(x_space, x),
+            make_splits(key_split, len(theta), members=1),
+            settings=self.training,
+            on_look=on_look,
+        )
+        tell(fit, on_metrics)
+        model = TiltedModel(measure(x_space.dim), fit.energy)
+        likelihood = TiltedLikelihood(theta_space, x_space, model, on_device(0.0))
+        # Failures need no other factor: trained on valid rows under the prior, the model has P(valid | theta) in it.
+        return Posterior(self.prior, likelihood, self.strategy)
+
+
+def joint_particles(particles: PersistentChains | WarmSmc) -> PersistentChains | WarmSmc:
+    """Return particles that move in theta and x, under the prior, with no move that the paper does not have."""
+    return replace(particles, at_data=False, fresh=False)
+
+
+def tell(fit: PaperFit, on_metrics: Callable[..., None] | None) -> None:
+    """Write down how training ended, and warn of an energy that should not be used as it is."""
+    if on_metrics is not None:
+        last = fit.history[-1]
+        on_metrics(
+            stage="fitted",
+            energy="as printed",
+            gain=fit.gain,
+            outcome=str(fit.outcome),
+            steps_back=fit.steps_back,
+            looks=len(fit.history),
+            acceptance=last["acceptance"],
+            gap=last["gap"],
+        )
+    if fit.outcome is Outcome.DIVERGED:
+        warnings.warn(
+            f"the energy diverged {fit.steps_back} times, and smaller steps did not help: the one with the best "
+            "held-out likelihood before is used; try a smaller learning_rate, or AUNLE(prior).",
+            UnleWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,99 @@
+r"""DIVI as the paper prints it: log Z(theta) by matching gradients along Markov chains (algorithm 3, appendix B.3).
+
+    grad log Z(theta_i) = -E_{q(. | theta_i)}[grad_t E(t_i, w)]  ~  -1/M sum_m grad_t E(t_i, w_m)
+
+at parameters theta_i of nu, the proposals so far.  The w_m are M states of a chain under q(. | theta_i) that starts at
+the particle which training left there.  b is fitted to these gradients alone; the constant that they leave open is the
+same for every theta.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from unle.compiling import REPEATEDLY, large_program
+from unle.models import LogNormaliser, TiltedModel
+from unle.samplers import AbstractKernel, Mala, SharedStepSize, run_chains
+from unle.train.log_normaliser import LogNormaliserTraining, match_gradients
+
+
+class DiviChains(eqx.Module):
+    """Settings of the chains behind the gradients.
+
+    Args:
+        warm_up: steps before the first state counts, in which the step size is tuned.
+        states: M, of each chain.
+        thin: steps between them.
+        kernel: MALA by default.
+    """
+
+    warm_up: int = eqx.field(static=True, default=100)
+    states: int = eqx.field(static=True, default=100)
+    thin: int = eqx.field(static=True, default=2)
+    kernel: AbstractKernel = Mala()
+
+
+class DiviFit(NamedTuple):
+    """A fitted log-normaliser.
+
+    Attributes:
+        log_normaliser: b(t).
+        error: of its gradients at held-out theta, as a share of their spread; the noise of the targets is in it.
+        acceptance: of the chains.
+    """
+
+    log_normaliser: LogNormaliser
+    error: float
+    acceptance: float
+
+
+def fit_divi(
+    key: PRNGKeyArray,
+    model: TiltedModel,
+    t: Float[Array, "n dim"],
+    w: Float[Array, "n data"],
+    *,
+    chains: DiviChains,
+    settings: LogNormaliserTraining,
+    start: LogNormaliser | None = None,
+) -> DiviFit:
+    """Fit log Z(theta) of a conditional model on a fixed measure.
+
+    Args:
+        key: randomness of chains and fit.
+        model: measure and energy.
+        t: standardised parameters, in random order.
+        w: where the chain of each begins.
+        chains: settings of the chains.
+        settings: of the network.
+        start: network to start from.
+    """
+    key_chains, key_fit = jr.split(key)
+    gradients, acceptance = _gradients(key_chains, model, t, w, chains)
+    b, error = match_gradients(key_fit, t, gradients, settings=settings, start=start)
+    return DiviFit(b, error, float(acceptance))
+
+
+@partial(large_program, options=REPEATEDLY)
+def _gradients(key: PRNGKeyArray, model: TiltedModel, t, w, chains: DiviChains) -> tuple[Array, Array]:
+    key_warm, key_run = jr.split(key)
+
+    def density(w, t):
+        return model.log_density(t, w)
+
+    how = {"kernel": chains.kernel, "step_size": SharedStepSize(), "conditions": t}
+    warm = run_chains(key_warm, w, density, steps=chains.warm_up, **how)
+    steps = chains.states * chains.thin
+    how |= {"step_state": warm.step_state, "adapt": False}
+    run = run_chains(key_run, warm.positions, density, steps=steps, keep=chains.states, **how)
+    assert run.draws is not None
+
+    def one(t, states):
+        return jnp.mean(jax.vmap(lambda w: jax.grad(model.log_tilt)(t, w))(states), axis=0)
+
+    return jax.lax.map(lambda pair: one(*pair), (t, run.draws), batch_size=min(64, len(t))), run.acceptance

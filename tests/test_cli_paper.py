@@ -1,0 +1,32 @@
+"""`unle run --paper`: the algorithms of the paper on the command line."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from unle.cli import app
+
+RUN = ["run", "bimodal", "--paper", "--observation", "1", "--no-report"]
+
+
+def test_a_run_of_the_paper_is_kept_and_said_to_be_one(tmp_path):
+    options = ["--budget", "100", "--iterations", "2", "--draws", "200", "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, [*RUN, *options])
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["paper"] is True
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--members", "3"], "--members"),
+        (["--method", "nle"], "aunle or sunle"),
+        (["--method", "sunle", "--posterior", "tilted"], "exchange"),
+        (["--memory", "1GB"], "--memory"),
+    ],
+)
+def test_options_that_the_paper_does_not_have_are_refused(tmp_path, options, word):
+    result = CliRunner().invoke(app, [*RUN, *options, "--out", str(tmp_path / "run")])
+    assert result.exit_code != 0
+    assert word in result.output
