@@ -24,6 +24,7 @@ from unle.diagnose.sampler_health import sampler_health
 from unle.diagnose.sbc import sbc
 from unle.diagnose.short_run import short_run
 from unle.diagnose.summary import BayesFactor, Summary, bayes_factor, summarise
+from unle.diagnose.support import extreme_draws, residual_levels, support
 from unle.diagnose.tail_rank import tail_rank
 from unle.diagnose.tarp import tarp
 from unle.diagnose.training_health import training_health
@@ -71,6 +72,9 @@ __all__ = [
     "sbc",
     "short_run",
     "summarise",
+    "extreme_draws",
+    "residual_levels",
+    "support",
     "tail_rank",
     "tarp",
     "training_health",
