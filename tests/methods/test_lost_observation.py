@@ -160,7 +160,7 @@ def test_an_ordinary_run_is_left_alone(x_o):
 def test_counts_that_are_zero_close_to_the_observation():
     """Of ten Poisson counts over five decades, half are zero in nearly all simulations close to x_o.
 
-    The first fit is bad enough for the second round to lose x_o.
+    A density of the zeros themselves would lead the rounds away from x_o.
     """
     prior = Prior.uniform([-3.0], [3.0])
 
@@ -172,7 +172,7 @@ def test_counts_that_are_zero_close_to_the_observation():
     state = OnlyRounds(prior).begin(x_o, budget=BUDGET, rounds=4, seed=0)
     run = OnlyRounds(prior).drive(state, simulated)
     assert run.lost is None
-    assert setbacks(run.rounds)[1] == 0
+    assert setbacks(run.rounds)[1] in (None, 0)  # never left, or found again
     grid = np.linspace(-3, 3, 6001)[:, None]
     log_rates = grid * np.linspace(4, 0, 10) - np.where(np.arange(10) < 5, 0.0, 5.0)
     weights = np.exp((x_o * log_rates - np.exp(log_rates)).sum(axis=1))

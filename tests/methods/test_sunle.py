@@ -17,7 +17,7 @@ from unle.train import (
     LogNormaliserTraining,
     PairedChains,
     TiltedTraining,
-    gaussian,
+    gaussian_network,
     tilted,
 )
 
@@ -93,7 +93,7 @@ def narrow():
         NOTES.append(record)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gaussian, "_scores", counted("gaussian", gaussian._scores))
+        patch.setattr(gaussian_network, "_scores", counted("gaussian", gaussian_network._scores))
         patch.setattr(tilted, "optimiser_of", counted("tilted", tilted.optimiser_of))
         run = tiny(curved).run([1.2], budget=400, rounds=4, seed=1, on_round=seen.append, on_metrics=note)
     return run, seen

