@@ -27,7 +27,7 @@ STANDS_OUT = 3.0  # an atom on a lattice is so many times as frequent as the val
 TIED = 0.5  # of the rows: with fewer distinct values than that, data are on a lattice if they are multiples of a step
 NEAR = 0.01  # how far from a multiple of the step a value on a lattice may be, in steps: it is rounded
 MOST_STEPS = 1e4  # from the smallest to the largest value; single precision tells no more apart
-NEAREST, WAYS = 0.1, 2.0  # and no wider than twice the way to the nearest tenth of the other values
+DECADES, WAYS = 100.0, 2.0  # where ways to other values differ by such a factor: twice the way to the nearest tenth
 WIDTHS = 0.1, 1.0  # the narrowest and the widest cell of an atom, in units of the other values' spread
 
 
@@ -118,9 +118,10 @@ def _of_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, float]]]:
     if not len(others):
         return step, float(values[0]), []
     room = np.subtract(*np.quantile(others, [0.95, 0.05])) or np.ptp(values)
-    # No wider than the way to the nearest other values: of small counts among large ones the differences must be left.
-    near = np.quantile(np.abs(others - values[chosen][:, None]), NEAREST, axis=1)
-    widths = np.minimum(np.clip(counts[chosen] / len(others), *WIDTHS) * room, WAYS * near) - step
+    widths = np.clip(counts[chosen] / len(others), *WIDTHS) * room
+    # Among values of very different size a wide cell would leave nothing of the differences between small ones.
+    closest, near, far = np.quantile(np.abs(others - values[chosen][:, None]), [0.05, 0.1, 0.95], axis=1)
+    widths = np.where(far > DECADES * closest, np.minimum(widths, WAYS * near), widths) - step
     return step, float(values[0]), [(float(values[i]), float(c)) for i, c in zip(chosen, widths, strict=True) if c > 0]
 
 
