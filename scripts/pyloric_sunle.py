@@ -29,7 +29,7 @@ import unle
 from unle.bench import Task
 from unle.bench.pyloric_scores import energy_score, prior_scale, published_curves
 from unle.plot.round_curves import RoundCurve, round_curves
-from unle.simulate import Simulations, simulate_at
+from unle.simulators import Simulations, simulate_at
 
 Simulate = Callable[[np.ndarray, int], Simulations]  # of parameters and the number of a round
 

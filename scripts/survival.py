@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 import unle
-from unle.simulate import fill
+from unle.simulators import fill
 from unle.store import SimulationStore
 
 HERE = Path(__file__).resolve()
@@ -197,7 +197,7 @@ def identical(n=3000):
     """Compare the bits of all engines, with several chunk sizes."""
     from distributed import Client, LocalCluster
 
-    from unle.simulate import plan
+    from unle.simulators import plan
 
     whole = unle.simulate(trivial, Box(), n, seed=1)
     results = {}
@@ -266,7 +266,7 @@ def million(n=1_000_000):
     import psutil
     from distributed import Client, LocalCluster
 
-    from unle.simulate.engine import SHORT_LOG
+    from unle.simulators.engine import SHORT_LOG
 
     with (
         dask.config.set(SHORT_LOG),

@@ -21,7 +21,7 @@ from unle.bench import task
 from unle.cli import app
 from unle.commands import inference
 from unle.posterior import Draws
-from unle.simulate import simulate
+from unle.simulators import simulate
 from unle.store import RunDirectory
 
 SMALL = ["--budget", "64", "--members", "1", "--iterations", "50", "--draws", "400", "--no-report"]

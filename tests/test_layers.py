@@ -18,7 +18,7 @@ FLOORS = {
     "space": 1,
     "store": 1,
     "pyloric": 1,  # a simulator that ships with the package
-    "simulate": 2,
+    "simulators": 2,
     "models": 2,
     "samplers": 2,
     "train": 3,
@@ -51,9 +51,9 @@ DOORS = {
     "sqlite3": {"store"},
     "numpyro": {"space", "bench"},
     "numba": {"pyloric"},
-    "distributed": {"simulate"},
-    "dask": {"simulate"},
-    "cloudpickle": {"simulate"},
+    "distributed": {"simulators"},
+    "dask": {"simulators"},
+    "cloudpickle": {"simulators"},
     "pyarrow": {"store"},
     "typer": {"cli", "commands"},
     "rich": {"cli", "commands", "progress"},
@@ -85,9 +85,9 @@ LAZY = {
 }
 
 # Rooms whose code runs in simulator workers, where jax is slow to import and may deadlock after a fork.
-WITHOUT_JAX = {"simulate", "pyloric", "errors", "progress"}
+WITHOUT_JAX = {"simulators", "pyloric", "errors", "progress"}
 # The exception runs in the driver, and imports jax only when a JAX simulator is called.
-IN_THE_DRIVER = {Path("simulate/on_device.py")}
+IN_THE_DRIVER = {Path("simulators/jax_simulator.py")}
 # Engines in JAX and in Numba: these files, and nobody who imports them when a module loads.
 ENGINES = {Path("pyloric/in_jax.py"): {"jax"}, Path("pyloric/compiled.py"): {"numba"}}
 
@@ -169,7 +169,7 @@ def test_imports_look_down_and_libraries_use_their_doors():
 
 def test_the_walk_sees_the_package():
     rooms = {room_of(file, SOURCE) for file in SOURCE.rglob("*.py")}
-    assert {"errors", "progress", "store", "simulate"} <= rooms
+    assert {"errors", "progress", "store", "simulators"} <= rooms
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_walk_sees_the_package():
         ("samplers/a.py", "import unle", "`samplers` imports `__init__`"),
         ("train/a.py", "import blackjax.mcmc", "only samplers may"),
         ("plot/a.py", "import matplotlib.pyplot as plt", "move it into the function"),
-        ("simulate/a.py", "import jax.numpy as jnp", "must not import jax"),
+        ("simulators/a.py", "import jax.numpy as jnp", "must not import jax"),
         ("store/a.py", "def f():\n    import pickle", "only nothing at all may"),
         ("train/a.py", "from jax._src import core", "private to another library"),
         ("utils/a.py", "", "has no floor"),

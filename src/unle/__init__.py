@@ -12,14 +12,6 @@
 import importlib
 from typing import Any
 
-# Not lazily: the function shares its name with its room, and whoever is imported last owns the name. It is light.
-from unle.simulate import Simulations as Simulations
-from unle.simulate import batched as batched
-from unle.simulate import command as command
-from unle.simulate import dry_run as dry_run
-from unle.simulate import jax_simulator as jax_simulator
-from unle.simulate import simulate as simulate
-
 __version__ = "0.1.0"
 
 # Names are imported when first used: a simulator's worker process must not pay for JAX, nor an import for plotting.
@@ -60,6 +52,7 @@ _HOMES = {
     "ScoreMatching": "unle.train",
     "SequentialRun": "unle.methods",
     "SimulationError": "unle.errors",
+    "Simulations": "unle.simulators",
     "SplineFlow": "unle.models",
     "StoreError": "unle.errors",
     "SurrogateWalks": "unle.samplers",
@@ -73,12 +66,17 @@ _HOMES = {
     "Walk": "unle.samplers",
     "WarmSmc": "unle.train",
     "ZUniformity": "unle.diagnose",
+    "batched": "unle.simulators",
     "c2st": "unle.diagnose",
+    "command": "unle.simulators",
+    "dry_run": "unle.simulators",
+    "jax_simulator": "unle.simulators",
+    "simulate": "unle.simulators",
     "task": "unle.bench",
     "z_uniformity": "unle.diagnose",
 }
 
-__all__ = sorted([*_HOMES, "Simulations", "__version__", "batched", "command", "dry_run", "jax_simulator", "simulate"])
+__all__ = sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

@@ -23,7 +23,7 @@ from unle.bench.adversary.table import by_simulator, line_of, totals
 from unle.bench.adversary.trial import Fitted, Trial, finished, run_trial
 from unle.cli import app
 from unle.errors import InputError, StoreError
-from unle.simulate import simulate_at
+from unle.simulators import simulate_at
 
 FILTERED = "epidemic"  # its likelihood is estimated; it has tests of its own
 NAMES = [name for name in ADVERSARIES if name != FILTERED]

@@ -13,7 +13,7 @@ from unle.methods.pairs import standardised_pairs
 from unle.models import Flex, NoEnergy, TwoViews, length_seen, reach_of
 from unle.posterior import Posterior, TemperedSmc
 from unle.samplers import Sweep
-from unle.simulate import Simulations
+from unle.simulators import Simulations
 from unle.space import Prior
 from unle.train import DataParticles, FixedBase, GaussianTraining, TiltedTraining, WarmSmc
 

@@ -11,7 +11,7 @@ from unle.methods import NLE, SMNLE, SNLE
 from unle.models import GivenValid, Maf, Normalised, ReferencedLikelihood
 from unle.posterior import Exchange, Posterior, TemperedSmc
 from unle.samplers import Sweep
-from unle.simulate import batched
+from unle.simulators import batched
 from unle.space import Prior
 from unle.train import Descent, FixedBase, GaussianTraining, LogNormaliserTraining, ScoreMatching
 

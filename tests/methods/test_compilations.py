@@ -11,7 +11,7 @@ import pytest
 from unle.methods import SUNLE, Divi, Tilted, sunle
 from unle.posterior import TemperedSmc
 from unle.samplers import Sweep
-from unle.simulate import batched
+from unle.simulators import batched
 from unle.space import Prior
 from unle.train import (
     DataParticles,

@@ -9,7 +9,7 @@ from unle.methods.normalising import ByExchange, Divi, Tilted
 from unle.models import Normalised
 from unle.posterior import Exchange, Posterior, TemperedSmc
 from unle.samplers import Sweep
-from unle.simulate import batched
+from unle.simulators import batched
 from unle.space import Prior
 from unle.train import (
     DataParticles,

@@ -25,7 +25,7 @@ from unle.posterior import Chains, Draws, Posterior, TemperedSmc
 from unle.pyloric.simulators import observed
 from unle.pyloric.specification import LOWER, UPPER
 from unle.samplers import RandomWalk
-from unle.simulate import fill
+from unle.simulators import fill
 from unle.space import fit_theta_space, fit_x_space
 from unle.store import RunDirectory
 from unle.train import GaussianTraining, TiltedTraining, ValidityTraining, fit_validity, make_splits

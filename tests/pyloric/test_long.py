@@ -15,7 +15,7 @@ from unle.pyloric import specification as spec
 from unle.pyloric.noise import noise_of
 from unle.pyloric.simulators import OnCpu, statistics
 from unle.pyloric.statistics import explain
-from unle.simulate import simulate_at
+from unle.simulators import simulate_at
 
 GOLDEN = dict(np.load(Path(__file__).with_name("golden.npz")))
 pytestmark = pytest.mark.slow

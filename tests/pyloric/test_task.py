@@ -10,8 +10,8 @@ from unle.pyloric import specification as spec
 from unle.pyloric.bursts import MOST_BURSTS, Bursts
 from unle.pyloric.simulators import OnCpu, observed, statistics
 from unle.pyloric.statistics import FREE, OBSERVED, explain, fifteen, free_statistics
-from unle.simulate import simulate_at
-from unle.simulate.on_device import OnDevice
+from unle.simulators import simulate_at
+from unle.simulators.jax_simulator import OnDevice
 
 
 def made_of(*trains, unit=40) -> Bursts:

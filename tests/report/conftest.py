@@ -11,7 +11,7 @@ import pytest
 from unle.diagnose import Evidence, run_checks
 from unle.models import Ensemble, NoEnergy, TiltedModel
 from unle.posterior import Draws, Posterior
-from unle.simulate import simulate
+from unle.simulators import simulate
 from unle.space import Prior, fit_theta_space, fit_x_space
 from unle.store import RunDirectory
 from unle.train import FixedBase, make_splits

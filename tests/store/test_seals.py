@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unle.errors import StoreError
-from unle.simulate import Simulations
+from unle.simulators import Simulations
 from unle.store import RunDirectory, SimulationStore
 
 

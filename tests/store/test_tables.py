@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError, StoreError
-from unle.simulate import Simulations
+from unle.simulators import Simulations
 from unle.store import SimulationStore
 from unle.store.tables import Table, read_table, write_table
 

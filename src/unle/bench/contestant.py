@@ -16,7 +16,7 @@ import numpy as np
 
 from unle.bench.task import Task
 from unle.posterior import Posterior
-from unle.simulate import batched, simulate_at
+from unle.simulators import batched, simulate_at
 
 SIMULATION_SEED = 1000  # added to the seed of a run for its simulations; prior draws and fits have the seed itself
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from unle.bench import official
 from unle.errors import InputError
-from unle.simulate.on_device import OnDevice, jax_simulator
+from unle.simulators.jax_simulator import OnDevice, jax_simulator
 from unle.space import Prior
 
 Simulator = Callable[[np.ndarray, np.random.Generator], np.ndarray]

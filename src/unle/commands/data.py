@@ -23,7 +23,7 @@ def export_simulations(
     """Write the simulations of a run directory, or its posterior draws, to a file for other programs."""
     with plain_ending():
         from unle.errors import StoreError
-        from unle.simulate import Simulations
+        from unle.simulators import Simulations
         from unle.store import RunDirectory
 
         run = RunDirectory.open(directory)
@@ -61,7 +61,7 @@ def import_simulations(
 ) -> None:
     """Bring simulations that were made elsewhere into a run directory: `unle run MODEL --simulations DIR` uses them."""
     with plain_ending():
-        from unle.simulate import Simulations
+        from unle.simulators import Simulations
         from unle.store import RunDirectory
         from unle.store.json_files import sha256_of
 

@@ -23,8 +23,8 @@ from unle.methods.paper_aunle import PaperAUNLE
 from unle.methods.sequential import round_sizes
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
-from unle.simulate import Simulations, fill
-from unle.simulate.record import summarise
+from unle.simulators import Simulations, fill
+from unle.simulators.record import summarise
 from unle.store import RunDirectory, SimulationStore
 from unle.store.json_files import plain
 from unle.store.run_directory import METRICS

@@ -20,7 +20,7 @@ from typing import Any
 
 from unle.bench import TASKS, Task
 from unle.errors import InputError
-from unle.simulate.shipping import MODEL_PREFIX
+from unle.simulators.serialise import MODEL_PREFIX
 from unle.space import Prior
 from unle.store.json_files import sha256_of
 

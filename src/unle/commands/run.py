@@ -179,7 +179,7 @@ def _split(rounds: str) -> int | list[int]:
 def _load(path: Path, names: Sequence[str]) -> Any:
     """Read simulations; in a table whose columns are not called theta..., the prior's names say which are."""
     from unle.errors import InputError
-    from unle.simulate import Simulations
+    from unle.simulators import Simulations
 
     try:
         return Simulations.load(path)

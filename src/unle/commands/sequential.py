@@ -12,7 +12,7 @@ from unle.methods import AbstractSequential, Round
 from unle.methods.abstract_rounds import AbstractRounds
 from unle.methods.sequential import note_losses
 from unle.posterior import Posterior
-from unle.simulate import simulate_at
+from unle.simulators import simulate_at
 from unle.store import RunDirectory
 from unle.store.modules import load_module, save_module
 

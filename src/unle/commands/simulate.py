@@ -53,8 +53,8 @@ def simulate_only(model: Any, settings: dict[str, Any], directory: Path, where: 
     import numpy as np
 
     from unle.commands import whereabouts
-    from unle.simulate import fill
-    from unle.simulate.record import summarise
+    from unle.simulators import fill
+    from unle.simulators.record import summarise
     from unle.store import RunDirectory
 
     run = RunDirectory.create(directory, {**settings, "prior": model.prior.spec()})
@@ -93,7 +93,7 @@ def simulate_only(model: Any, settings: dict[str, Any], directory: Path, where: 
 def _dry_run(model: Any, budget: int, workers: int | None, timeout: float | None, seed: int, *, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from unle.simulate import dry_run
+    from unle.simulators import dry_run
 
     look = dry_run(model.simulator, model.prior, budget=budget, workers=workers, timeout=timeout, seed=seed)
     if as_json:

@@ -27,8 +27,8 @@ from unle.diagnose.twins import Twins
 from unle.diagnose.within import Members, members_within
 from unle.models import Ensemble, Mixture, TractableLikelihood
 from unle.posterior import Draws, Posterior
-from unle.simulate import simulate
-from unle.simulate.run import simulate_at
+from unle.simulators import simulate
+from unle.simulators.run import simulate_at
 
 PAIRS = 300
 WEIGHED = 500  # draws of each of their posteriors: levels are exact with any number

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.methods.history import Round
-from unle.simulate import Simulations
+from unle.simulators import Simulations
 
 
 class AbstractRounds(abc.ABC):

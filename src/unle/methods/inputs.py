@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unle.errors import InputError
-from unle.simulate import Simulations
+from unle.simulators import Simulations
 from unle.space import Prior, ThetaSpace, XSpace
 from unle.space.transfer import on_device, on_host
 

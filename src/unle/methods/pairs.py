@@ -18,7 +18,7 @@ from unle.methods.inputs import apply_space, as_simulations, enough, in_support,
 from unle.methods.memory import as_bytes, row_bytes
 from unle.models import DoublyIntractableLikelihood, TractableLikelihood, over_cells, with_validity
 from unle.progress import progress
-from unle.simulate import Simulations
+from unle.simulators import Simulations
 from unle.space import Blocks, Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, repeated_blocks
 from unle.space.transfer import on_device
 from unle.store import SimulationStore, StoredRows

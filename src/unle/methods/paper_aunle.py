@@ -23,7 +23,7 @@ from unle.methods.inputs import apply_space, as_simulations, valid_pairs
 from unle.methods.pairs import order_of_rows
 from unle.models import TiltedLikelihood, TiltedModel
 from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
-from unle.simulate import Simulations
+from unle.simulators import Simulations
 from unle.space import Prior
 from unle.space.plain import plain_theta_space, plain_x_space
 from unle.space.transfer import on_device, split

@@ -40,7 +40,7 @@ from unle.models import (
 )
 from unle.posterior import Posterior, WalkingExchange, WarmChains
 from unle.samplers import FollowingInner
-from unle.simulate import Simulations
+from unle.simulators import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, affine_change
 from unle.space.plain import plain_theta_space, plain_x_space
 from unle.space.transfer import on_device, split

@@ -45,7 +45,7 @@ from unle.models import (
     with_validity,
 )
 from unle.posterior import Posterior, TemperedSmc
-from unle.simulate import Simulations
+from unle.simulators import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
 from unle.space.transfer import on_device
 from unle.train import Carried, Splits, ValidityFit, fit_validity, make_splits

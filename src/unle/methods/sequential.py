@@ -13,7 +13,7 @@ from unle.errors import InputError
 from unle.methods.abstract_rounds import AbstractRounds
 from unle.methods.history import Round, lost, recovered
 from unle.posterior import Posterior
-from unle.simulate import Simulations, simulate_at
+from unle.simulators import Simulations, simulate_at
 from unle.space import Prior
 from unle.store import SimulationStore
 

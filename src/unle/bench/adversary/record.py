@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from unle.bench.adversary.exact import AbstractSolution, Exact
 from unle.bench.adversary.priors import AbstractPrior
-from unle.simulate import batched
-from unle.simulate.batched import Batched
+from unle.simulators import batched
+from unle.simulators.batched import Batched
 
 OBSERVATIONS = ("typical", "tail", "edge")
 SIMULATIONS = 2000

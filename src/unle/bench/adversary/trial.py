@@ -19,7 +19,7 @@ from unle.errors import UnleWarning
 from unle.methods import AUNLE, NLE, SNLE, SUNLE
 from unle.posterior import Draws, Posterior
 from unle.progress import silence
-from unle.simulate import Simulations, simulate
+from unle.simulators import Simulations, simulate
 from unle.store.json_files import plain
 from unle.store.results import OK
 

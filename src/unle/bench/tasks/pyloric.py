@@ -16,7 +16,7 @@ from unle.errors import InputError
 from unle.pyloric.simulators import OnCpu, names_of, observed, statistics
 from unle.pyloric.specification import LOWER, NAMES, UPPER
 from unle.pyloric.statistics import explain
-from unle.simulate.on_device import OnDevice, jax_simulator
+from unle.simulators.jax_simulator import OnDevice, jax_simulator
 from unle.space import Prior
 
 PRIOR = Prior.uniform(low=LOWER, high=UPPER, names=NAMES)

@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.simulate.chunk import Chunk
-from unle.simulate.record import count_words
+from unle.simulators.chunk import Chunk
+from unle.simulators.record import count_words
 from unle.store.ragged import Ragged
 from unle.store.settling import wrong_length
 from unle.store.simulations import SimulationStore

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unle.simulate.child import Order
-from unle.simulate.chunk import Chunk
-from unle.simulate.rows import run_rows
-from unle.simulate.sandbox import Sandbox
+from unle.simulators.child import Order
+from unle.simulators.chunk import Chunk
+from unle.simulators.rows import run_rows
+from unle.simulators.sandbox import Sandbox
 
 _HERE = threading.local()  # the sandbox of each thread of an executor's worker
 
@@ -17,7 +17,7 @@ class Work(NamedTuple):
     """Some simulations of one round.
 
     Attributes:
-        blob: the simulator, see `unle.simulate.shipping`.
+        blob: the simulator, see `unle.simulators.serialise`.
         theta: parameters.
         ids: the number of each simulation.
         seed: of the run.

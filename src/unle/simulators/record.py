@@ -2,7 +2,7 @@
 
 Example:
     >>> import numpy as np
-    >>> from unle.simulate import Simulations
+    >>> from unle.simulators import Simulations
     >>> sims = Simulations.from_arrays(np.zeros((3, 2)), np.array([[1.0], [np.nan], [2.0]]))
     >>> print(sims.summary())
     3 simulations: 2 valid, 1 invalid (1 not finite).
@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from unle.errors import InputError
-from unle.simulate.rows import not_finite
+from unle.simulators.rows import not_finite
 from unle.store.run_directory import RunDirectory
 from unle.store.simulations import SimulationStore
 from unle.store.tables import Table, read_table, write_table

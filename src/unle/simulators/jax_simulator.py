@@ -2,7 +2,7 @@
 
 Example:
     >>> import jax.random as jr, numpy as np, unle
-    >>> from unle.simulate import simulate_at
+    >>> from unle.simulators import simulate_at
     >>> simulator = unle.jax_simulator(lambda key, theta: theta + jr.normal(key, (2,)))
     >>> simulate_at(simulator, np.zeros((3, 2)), seed=0).x.shape
     (3, 2)
@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.simulate.chunk import Chunk
-from unle.simulate.outputs import WrongResult, flatten_rows
-from unle.simulate.rows import explainer, reason_of
+from unle.simulators.chunk import Chunk
+from unle.simulators.outputs import WrongResult, flatten_rows
+from unle.simulators.rows import explainer, reason_of
 from unle.store.ragged import Ragged
 
 

@@ -23,8 +23,8 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from unle.errors import UnleError
-from unle.simulate.child import NOWHERE, POSITION, Order
-from unle.simulate.chunk import Chunk, Row
+from unle.simulators.child import NOWHERE, POSITION, Order
+from unle.simulators.chunk import Chunk, Row
 
 TICK = 0.1  # seconds between two looks at the board, where there is a time limit
 OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody else's doing: worth another try
@@ -54,7 +54,7 @@ class Sandbox:
     """One child process at a time, replaced whenever it dies.
 
     Args:
-        blob: the simulator, serialised by `unle.simulate.shipping`.
+        blob: the simulator, serialised by `unle.simulators.serialise`.
         stop: an event that makes `run` give up.
     """
 
@@ -174,7 +174,7 @@ class Sandbox:
         with theirs:
             code = (
                 f"import sys; sys.path[:] = {sys.path!r}; sys.argv[:] = {sys.argv!r}; "
-                f"from unle.simulate.child import main; main({theirs.fileno()}, {self._board.fileno()})"
+                f"from unle.simulators.child import main; main({theirs.fileno()}, {self._board.fileno()})"
             )
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],

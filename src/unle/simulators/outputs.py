@@ -1,7 +1,7 @@
 """What a simulator returned, as one vector of numbers, with names if it has them.
 
 Example:
-    >>> from unle.simulate.outputs import flatten
+    >>> from unle.simulators.outputs import flatten
     >>> flatten({"mean": 0.5, "counts": [3, 4]})
     (array([0.5, 3. , 4. ]), ('mean', 'counts[0]', 'counts[1]'))
     >>> flatten([1, 2])

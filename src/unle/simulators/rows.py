@@ -1,7 +1,7 @@
 """Simulating rows one after the other: the part that runs wherever the simulator runs.
 
 Each simulation has its own random generator, made from the seed of the run and the number of the simulation by
-`unle.simulate.seeding`, so that a simulation is the same whoever computes it, in any order, in whatever pieces.
+`unle.simulators.seeding`, so that a simulation is the same whoever computes it, in any order, in whatever pieces.
 
 A simulator that fails costs one row. Whatever it raises or returns becomes either a data vector or a reason.
 """
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from unle.simulate.batched import Batched
-from unle.simulate.chunk import Row
-from unle.simulate.outputs import LONGEST_REASON, WrongResult, flatten, flatten_rows
-from unle.simulate.seeding import generator, generators
+from unle.simulators.batched import Batched
+from unle.simulators.chunk import Row
+from unle.simulators.outputs import LONGEST_REASON, WrongResult, flatten, flatten_rows
+from unle.simulators.seeding import generator, generators
 
 
 def run_rows(

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError, SimulationError
-from unle.simulate import batched, simulate
-from unle.simulate.plan import LARGEST, Plan
+from unle.simulators import batched, simulate
+from unle.simulators.plan import LARGEST, Plan
 from unle.store import SimulationStore
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import a test
@@ -207,7 +207,7 @@ def test_a_task_built_in_travels_without_jax():
     """In fresh interpreters: here the functions are wrapped by the type checker, which does not travel."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     pack = (
-        "import sys, unle; from unle.simulate.shipping import ship; "
+        "import sys, unle; from unle.simulators.serialise import ship; "
         "sys.stdout.buffer.write(ship(unle.task('two_moons').simulator))"
     )
     blob = subprocess.run([sys.executable, "-c", pack], capture_output=True, check=True, env=environment).stdout

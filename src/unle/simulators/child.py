@@ -1,6 +1,6 @@
 """The inside of a sandbox: a process that simulates what it is sent, and may die doing so.
 
-It is started by `unle.simulate.sandbox`, speaks with it over one socket, and ends when its parent does. It imports
+It is started by `unle.simulators.sandbox`, speaks with it over one socket, and ends when its parent does. It imports
 numpy and the simulator, never jax.
 """
 
@@ -67,8 +67,8 @@ def main(channel: int, board: int) -> None:
 
 def _serve(connection: Connection, position: mmap.mmap, simulator: Any, order: Order) -> None:
     """Simulate, and send chunks of finished rows every now and then."""
-    from unle.simulate.chunk import Chunk
-    from unle.simulate.rows import run_rows, run_single
+    from unle.simulators.chunk import Chunk
+    from unle.simulators.rows import run_rows, run_single
 
     worker = f"{socket.gethostname()}:{os.getpid()}"
     kwargs = {"seed": order.seed, "round": order.round}
@@ -111,7 +111,7 @@ def _die_with_parent() -> None:
 
     def wait() -> None:
         select.select([lifeline], [], [])
-        from unle.simulate.commanding import end_running
+        from unle.simulators.subprocess_simulator import end_running
 
         end_running()
         os._exit(1)

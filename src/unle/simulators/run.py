@@ -2,7 +2,7 @@
 
 Example:
     >>> import numpy as np
-    >>> from unle.simulate import simulate_at
+    >>> from unle.simulators import simulate_at
     >>> def simulator(theta, rng):
     ...     return theta + rng.normal(size=2)
     >>> sims = simulate_at(simulator, np.zeros((5, 2)), seed=0)
@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.simulate.filling import fill
-from unle.simulate.record import Simulations
+from unle.simulators.record import Simulations
+from unle.simulators.run_round import fill
 from unle.store.simulations import SimulationStore
 
 

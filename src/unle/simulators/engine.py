@@ -2,7 +2,7 @@
 
 Example:
     >>> from concurrent.futures import ThreadPoolExecutor
-    >>> from unle.simulate.engine import Engine
+    >>> from unle.simulators.engine import Engine
     >>> with ThreadPoolExecutor(3) as executor:
     ...     Engine(executor).slots()
     3
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unle.errors import InputError
-from unle.simulate.sandbox import Sandbox
-from unle.simulate.work import Work, adopt, do
+from unle.simulators.sandbox import Sandbox
+from unle.simulators.work import Work, adopt, do
 
 PATIENCE = "10s"  # for a scheduler to answer
 # Dask remembers its last 1,000 messages, and with them the parameters of 1,000 pieces of work.

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError, StoreError
-from unle.simulate import Simulations, batched, simulate, simulate_at
-from unle.simulate.seeding import generator, generators
+from unle.simulators import Simulations, batched, simulate, simulate_at
+from unle.simulators.seeding import generator, generators
 from unle.store import SimulationStore
 
 
@@ -181,7 +181,7 @@ def test_an_interrupted_run_loses_nothing(store):
 
 
 def test_rows_are_written_as_they_come(store, monkeypatch):
-    monkeypatch.setattr(sys.modules["unle.simulate.filling"], "SECONDS_BETWEEN_WRITES", -1.0)
+    monkeypatch.setattr(sys.modules["unle.simulators.run_round"], "SECONDS_BETWEEN_WRITES", -1.0)
     seen = []
 
     def simulator(theta, rng):
@@ -323,7 +323,7 @@ def test_workers_need_no_jax(tmp_path):
     code = (
         "import sys, types, pathlib;"
         "package = types.ModuleType('unle'); package.__path__ = [sys.argv[1]]; sys.modules['unle'] = package;"
-        "import unle.simulate;"
+        "import unle.simulators;"
         "sys.exit('jax' in sys.modules)"
     )
     source = sys.modules["unle.simulate"].__path__[0] + "/.."

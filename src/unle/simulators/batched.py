@@ -2,7 +2,7 @@
 
 Example:
     >>> import numpy as np
-    >>> from unle.simulate import batched
+    >>> from unle.simulators import batched
     >>> @batched
     ... def simulator(theta, rng):  # theta: (n, 2)
     ...     return theta + 0.1 * rng.normal(size=theta.shape)

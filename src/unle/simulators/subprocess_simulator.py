@@ -2,7 +2,7 @@
 
 Example:
     >>> import sys, numpy as np, unle
-    >>> from unle.simulate import simulate_at
+    >>> from unle.simulators import simulate_at
     >>> program = "import json, sys; t = json.load(sys.stdin); print(2 * t['theta'][0], t['seed'] % 2)"
     >>> simulator = unle.command([sys.executable, "-c", program])
     >>> simulate_at(simulator, np.array([[1.5]]), seed=0).x.tolist()
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from unle.errors import InputError
-from unle.simulate.outputs import WrongResult
+from unle.simulators.outputs import WrongResult
 
 SEEDS = 2**31  # a program's seed is below: every language has such integers
 _SHOWN = 160  # characters of a program's complaint in a reason

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from unle.progress import silence
-from unle.simulate.batched import CHUNK, Batched, batched
-from unle.simulate.on_device import OnDevice
-from unle.simulate.record import Simulations, count_reasons
-from unle.simulate.rows import explains
-from unle.simulate.run import Samples, simulate_at
+from unle.simulators.batched import CHUNK, Batched, batched
+from unle.simulators.jax_simulator import OnDevice
+from unle.simulators.record import Simulations, count_reasons
+from unle.simulators.rows import explains
+from unle.simulators.run import Samples, simulate_at
 
 SIMULATIONS, SECONDS = 20, 10.0  # it ends after so many simulations, or so many seconds
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from unle.errors import InputError, SimulationError, UnleWarning
 from unle.progress import AbstractBar
-from unle.simulate.book import Book
-from unle.simulate.chunk import Chunk, Row
-from unle.simulate.engine import Engine
-from unle.simulate.plan import SECONDS, Plan
-from unle.simulate.rows import reason_of
-from unle.simulate.sandbox import CannotLoad, Stopped
-from unle.simulate.work import Work
+from unle.simulators.chunk import Chunk, Row
+from unle.simulators.engine import Engine
+from unle.simulators.plan import SECONDS, Plan
+from unle.simulators.rows import reason_of
+from unle.simulators.sandbox import CannotLoad, Stopped
+from unle.simulators.work import Work
+from unle.simulators.writer import Book
 
 TRIES = 5  # of a simulation whose worker is lost every time
 FAILURES = 8  # of the executor, before it has done anything: then it will not recover

@@ -18,16 +18,16 @@ from jaxtyping import Float
 
 from unle.errors import InputError, StoreError, UnleWarning
 from unle.progress import AbstractBar, progress
-from unle.simulate.batched import CHUNK, Batched
-from unle.simulate.book import FIRST_TRIES, MANY_TRIES, Book
-from unle.simulate.chunk import Chunk
-from unle.simulate.dispatch import dispatch
-from unle.simulate.engine import Engine, processes
-from unle.simulate.on_device import OnDevice
-from unle.simulate.plan import Plan
-from unle.simulate.rows import explains, run_rows
-from unle.simulate.shipping import ship
-from unle.simulate.work import Work
+from unle.simulators.batched import CHUNK, Batched
+from unle.simulators.chunk import Chunk
+from unle.simulators.dispatch import dispatch
+from unle.simulators.engine import Engine, processes
+from unle.simulators.jax_simulator import OnDevice
+from unle.simulators.plan import Plan
+from unle.simulators.rows import explains, run_rows
+from unle.simulators.serialise import ship
+from unle.simulators.work import Work
+from unle.simulators.writer import FIRST_TRIES, MANY_TRIES, Book
 from unle.store.simulations import SimulationStore
 
 SECONDS_BETWEEN_WRITES = 0.5  # in this process: what a crash could cost

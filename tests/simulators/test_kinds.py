@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError, UnleWarning
-from unle.simulate import batched, command, dry_run, jax_simulator, simulate, simulate_at
+from unle.simulators import batched, command, dry_run, jax_simulator, simulate, simulate_at
 from unle.store import SimulationStore
 
 THETA = np.array([[1.5, -2.0], [0.25, 1e-17], [3.0, 4.0]])
@@ -173,7 +173,7 @@ def test_a_dry_run_tells_what_to_expect():
 
 
 def test_a_dry_run_of_a_slow_simulator_is_short(monkeypatch):
-    monkeypatch.setattr(sys.modules["unle.simulate.dry"], "SECONDS", 0.3)
+    monkeypatch.setattr(sys.modules["unle.simulators.dry_run"], "SECONDS", 0.3)
     calls = []
     look = dry_run(lambda theta, rng: (calls.append(1), time.sleep(0.2), theta)[2], Box(), budget=10, workers=None)
     assert len(calls) == look.tried == 2
@@ -181,7 +181,7 @@ def test_a_dry_run_of_a_slow_simulator_is_short(monkeypatch):
 
 
 def test_a_dry_run_survives_a_crash(monkeypatch):
-    monkeypatch.setattr(sys.modules["unle.simulate.dry"], "SIMULATIONS", 3)
+    monkeypatch.setattr(sys.modules["unle.simulators.dry_run"], "SIMULATIONS", 3)
     look = dry_run(lambda theta, rng: os.abort(), Box(), workers=4, timeout=5.0)
     assert look.valid == 0
     assert "crashed" in look.reasons
