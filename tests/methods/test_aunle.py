@@ -19,7 +19,7 @@ from unle.train import DataParticles, FixedBase, GaussianTraining, TiltedTrainin
 
 ROWS, SLOPE, NOISE = 600, 2.0, 0.5
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])
-STRATEGY = TemperedSmc(islands=2, particles=1000, sweep=Sweep(walks=4, langevin=2), settle=1)
+SAMPLER = TemperedSmc(islands=2, particles=1000, sweep=Sweep(walks=4, langevin=2), settle=1)
 
 
 def tiny():
@@ -30,7 +30,7 @@ def tiny():
             DataParticles(n=512, pool=8192), width=24, depth=2, iterations=800, batch=128, chunk=50, patience=6
         ),
         members=2,
-        strategy=STRATEGY,
+        sampler=SAMPLER,
     )
 
 
@@ -152,7 +152,7 @@ def test_the_original_algorithm():
             learning_rate=0.02,
         ),
         members=1,
-        strategy=STRATEGY,
+        sampler=SAMPLER,
     )
     draws = np.asarray(original.fit(simulated(gaussian), seed=1).sample([1.0], 2000, seed=2))
     assert draws.mean() == pytest.approx(SLOPE / NOISE**2 / 17, abs=0.15)
@@ -166,7 +166,7 @@ def test_repeated_measurements_share_a_base_from_fit_to_draws(tmp_path):
     simulations = theta, np.asarray(task.simulate(theta, 1))
     training = TiltedTraining(width=8, depth=1, iterations=1)
     base = GaussianTraining(width=32, depth=3, iterations=500, batch=128, chunk=50)
-    method = AUNLE(task.prior, base=base, training=training, members=2, strategy=STRATEGY)
+    method = AUNLE(task.prior, base=base, training=training, members=2, sampler=SAMPLER)
     posterior = method.fit(simulations, seed=1, on_metrics=notes)
     assert notes[-1]["repeats"] == 4
     posterior.save(tmp_path / "posterior")
@@ -225,7 +225,7 @@ def test_programs_are_compiled_ahead_of_their_use(monkeypatch, noise, programs):
 
     base = GaussianTraining(width=8 + programs, depth=1, iterations=400, batch=128, chunk=50)
     training = TiltedTraining(width=8 + programs, depth=1, iterations=100, chunk=50)
-    method = AUNLE(PRIOR, base=base, training=training, members=2, strategy=STRATEGY)
+    method = AUNLE(PRIOR, base=base, training=training, members=2, sampler=SAMPLER)
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         posterior = method.fit(

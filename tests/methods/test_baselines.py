@@ -22,7 +22,7 @@ X_O = np.array([0.8])
 GRID = np.linspace(-4, 4, 401)
 FLOW = Maf(layers=2, width=8, depth=1)
 SHORT = Descent(iterations=400, batch=128, learning_rate=5e-3, patience=10)
-STRATEGY = TemperedSmc(islands=2, particles=600, sweep=Sweep(walks=6, langevin=0), settle=1)
+SAMPLER = TemperedSmc(islands=2, particles=600, sweep=Sweep(walks=6, langevin=0), settle=1)
 GAUSSIAN = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
 EXCHANGE = Exchange(chains=100, warm_up=10, particles=200, sweep=Sweep(walks=6, langevin=0))
 
@@ -54,7 +54,7 @@ def assert_posterior(mean, sd):
 @pytest.fixture(scope="module")
 def flow_posterior(pairs):
     notes = []
-    nle = NLE(PRIOR, flow=FLOW, training=SHORT, strategy=STRATEGY)
+    nle = NLE(PRIOR, flow=FLOW, training=SHORT, sampler=SAMPLER)
     return nle.fit(pairs, seed=1, on_metrics=lambda **record: notes.append(record)), notes
 
 
@@ -69,7 +69,7 @@ def test_nle_finds_the_posterior(flow_posterior):
 def test_a_flow_on_shuffled_pairs_returns_the_prior(pairs):
     theta, x = pairs
     shuffled = theta, np.random.default_rng(0).permutation(x)
-    posterior = NLE(PRIOR, flow=FLOW, training=SHORT, strategy=STRATEGY).fit(shuffled, seed=1)
+    posterior = NLE(PRIOR, flow=FLOW, training=SHORT, sampler=SAMPLER).fit(shuffled, seed=1)
     _, sd = moments(np.asarray(posterior.log_prob(GRID[:, None], X_O), float))
     assert sd > 0.8
 
@@ -85,7 +85,7 @@ def test_a_fitted_flow_comes_back_from_a_file(flow_posterior, tmp_path):
 def tiny_smnle(reference=GAUSSIAN, **parts):
     training = ScoreMatching(width=16, depth=2, descent=SHORT)
     parts = {"base": FixedBase(), "normaliser": None, **parts}  # as in the literature, unless told otherwise
-    return SMNLE(PRIOR, training=training, reference=reference, strategy=EXCHANGE, **parts)
+    return SMNLE(PRIOR, training=training, reference=reference, sampler=EXCHANGE, **parts)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_exchange_and_a_learned_normaliser_agree_on_the_score_matched_posterior(
     posterior = tiny_smnle(sliced=True, normaliser=normaliser).fit(pairs, seed=1)
     assert isinstance(posterior.likelihood, Normalised)
     assert_posterior(*moments(np.asarray(posterior.log_prob(GRID[:, None], X_O), float)))
-    draws = np.asarray(posterior.sample(X_O, 2000, seed=2, strategy=STRATEGY))
+    draws = np.asarray(posterior.sample(X_O, 2000, seed=2, sampler=SAMPLER))
     assert_posterior(draws.mean(), draws.std())
 
 
@@ -155,7 +155,7 @@ def test_smnle_on_a_fitted_base(pairs):
 
 @pytest.mark.slow
 def test_snle_closes_in_on_the_observation(tmp_path):
-    snle = SNLE(PRIOR, linear, flow=FLOW, training=SHORT, strategy=STRATEGY)
+    snle = SNLE(PRIOR, linear, flow=FLOW, training=SHORT, sampler=SAMPLER)
     run = snle.run(X_O, budget=600, rounds=3, seed=0, directory=tmp_path)
     assert [done.simulations for done in run.rounds] == [200] * 3
     assert run.rounds[-1].width < 0.8 * run.rounds[0].width or run.rounds[-1].temperature == 1
@@ -175,9 +175,9 @@ def test_failed_simulations_enter_the_posterior(pairs):
     theta, x = pairs
     x = np.where((theta < 0) & (np.random.default_rng(2).random(theta.shape) < 0.5), np.nan, x)
     hasty = Descent(iterations=50)  # the flow itself does not matter here
-    posterior = NLE(PRIOR, flow=FLOW, training=hasty, strategy=STRATEGY).fit((theta, x), seed=1)
+    posterior = NLE(PRIOR, flow=FLOW, training=hasty, sampler=SAMPLER).fit((theta, x), seed=1)
     assert isinstance(posterior.likelihood, GivenValid)
-    without = Posterior(PRIOR, posterior.likelihood.likelihood, STRATEGY)
+    without = Posterior(PRIOR, posterior.likelihood.likelihood, SAMPLER)
     at = np.array([[-1.0], [1.0]])
     factor = np.asarray(posterior.log_prob(at, X_O), float) - np.asarray(without.log_prob(at, X_O), float)
     # About 400 rows on either side: a standard error of 0.05 in log P, and a smooth network for a step.

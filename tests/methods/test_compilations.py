@@ -37,15 +37,15 @@ TILTED = TiltedTraining(DataParticles(n=64), **QUICK)
 DIVI = Divi(LogNormaliserTraining(particles=16, temperatures=1, width=4, depth=1, iterations=20, chunk=20))
 
 
-def method(training=PAIRED, normalising=DIVI, **parts):
+def method(training=PAIRED, normaliser=DIVI, **parts):
     return SUNLE(
         PRIOR,
         two_peaks,
         base=GaussianTraining(width=4, depth=1, iterations=20, batch=32, chunk=20),
         training=training,
-        normalising=normalising,
+        normaliser=normaliser,
         members=1,
-        strategy=TemperedSmc(islands=1, particles=100, sweep=Sweep(walks=2, langevin=0), settle=1),
+        sampler=TemperedSmc(islands=1, particles=100, sweep=Sweep(walks=2, langevin=0), settle=1),
         **parts,
     )
 

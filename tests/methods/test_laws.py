@@ -17,7 +17,7 @@ ROWS = 800
 def tiny(prior=PRIOR):
     base = GaussianTraining(width=16, depth=2, iterations=200, batch=128, chunk=50)
     training = TiltedTraining(width=16, depth=2, iterations=150, batch=128, chunk=50)
-    return AUNLE(prior, base=base, training=training, members=2, strategy=TemperedSmc(islands=2, particles=1000))
+    return AUNLE(prior, base=base, training=training, members=2, sampler=TemperedSmc(islands=2, particles=1000))
 
 
 @pytest.fixture(scope="module")

@@ -94,7 +94,7 @@ def small_sunle(normaliser, simulator=simulate, **settings):
         inner_moves=20,
         exchange=WalkingExchange(chains=200, warm_up=50),
         divi=DiviChains(warm_up=20, states=20),
-        strategy=WarmChains(chains=200, warm_up=50),
+        sampler=WarmChains(chains=200, warm_up=50),
     )
 
 

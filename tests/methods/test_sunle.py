@@ -5,7 +5,7 @@ import pytest
 
 from unle.errors import InputError
 from unle.methods import SUNLE, Rounds, sunle
-from unle.methods.normalising import ByExchange, Divi, Tilted
+from unle.methods.normalisers import ByExchange, Divi, Tilted
 from unle.models import Normalised
 from unle.posterior import Exchange, Posterior, TemperedSmc
 from unle.samplers import Sweep
@@ -23,7 +23,7 @@ from unle.train import (
 
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])
 NOISE = 0.05
-STRATEGY = TemperedSmc(islands=2, particles=600, sweep=Sweep(walks=6, langevin=0), settle=1)
+SAMPLER = TemperedSmc(islands=2, particles=600, sweep=Sweep(walks=6, langevin=0), settle=1)
 
 
 def tiny(simulator, particles=None, **parts):
@@ -42,7 +42,7 @@ def tiny(simulator, particles=None, **parts):
             learning_rate=0.01,
         ),
         members=2,
-        strategy=STRATEGY,
+        sampler=SAMPLER,
         **parts,
     )
 
@@ -196,7 +196,7 @@ def test_energies_are_tried_twice_on_the_way():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("normalising", "particles"),
+    ("normaliser", "particles"),
     [
         (Tilted(), None),
         (Divi(LogNormaliserTraining(particles=128, width=16, depth=1, iterations=200)), PairedChains(moves=2)),
@@ -207,17 +207,17 @@ def test_energies_are_tried_twice_on_the_way():
     ],
     ids=["tilted", "divi", "exchange"],
 )
-def test_two_peaks_need_an_energy_and_their_modes_get_their_weights(normalising, particles):
+def test_two_peaks_need_an_energy_and_their_modes_get_their_weights(normaliser, particles):
     """Exact: modes at -2 and 2 / (1 + 0.09), of equal weight."""
     notes = []
-    run = tiny(two_peaks, particles, normalising=normalising).run(
+    run = tiny(two_peaks, particles, normaliser=normaliser).run(
         [0.0], budget=600, rounds=2, seed=1, on_metrics=lambda **record: notes.append(record)
     )
     fitted = next(record for record in notes if record["stage"] == "fitted")
     assert fitted["energy"] != "none"  # the shape of the residual does not depend on theta: either will do
     assert fitted["gain"] > 0.2
-    own = normalising.strategy if isinstance(normalising, ByExchange) else STRATEGY
-    assert run.posterior.strategy == own  # not the default
+    own = normaliser.sampler if isinstance(normaliser, ByExchange) else SAMPLER
+    assert run.posterior.sampler == own  # not the default
     draws = np.asarray(run.posterior.sample([0.0], 2000, seed=2))[:, 0]
     assert (draws < 0).mean() == pytest.approx(0.5, abs=0.15)
     assert np.abs(draws).mean() == pytest.approx(2 / 1.09, abs=0.25)
@@ -227,7 +227,7 @@ def test_two_peaks_need_an_energy_and_their_modes_get_their_weights(normalising,
 def test_exchange_after_energies_in_every_round_pools_the_members_and_can_be_saved(tmp_path):
     exchange = Exchange(chains=100, warm_up=10, particles=200, sweep=Sweep(walks=6, langevin=0))
     surrogate = LogNormaliserTraining(particles=64, temperatures=1, width=16, depth=1, iterations=100)
-    method = tiny(two_peaks, PairedChains(moves=2), normalising=ByExchange(exchange, surrogate), every_round=True)
+    method = tiny(two_peaks, PairedChains(moves=2), normaliser=ByExchange(exchange, surrogate), every_round=True)
     run = method.run([0.0], budget=600, rounds=3, seed=1)
     draws = run.posterior.sample([0.0], 1000, seed=2)
     assert isinstance(run.posterior.likelihood, Normalised)

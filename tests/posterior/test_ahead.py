@@ -12,7 +12,7 @@ from unle.models import TractableLikelihood
 from unle.posterior import Posterior, TemperedSmc, sampler_compiled
 from unle.space import fit_x_space
 
-STRATEGY = TemperedSmc(islands=2, particles=200)
+SAMPLER = TemperedSmc(islands=2, particles=200)
 
 
 class Normal(TractableLikelihood):
@@ -51,11 +51,11 @@ def test_draws_after_training_need_no_compilation(monkeypatch, x_space, compiled
     monkeypatch.setenv("UNLE_AHEAD", "1")
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     prior = unle.Prior.uniform(low=[-1.0], high=[1.0])
-    with sampler_compiled(prior, lambda: Normal(jnp.asarray(1.0), x_space), STRATEGY):
+    with sampler_compiled(prior, lambda: Normal(jnp.asarray(1.0), x_space), SAMPLER):
         assert any(thread.daemon and thread.is_alive() for thread in threading.enumerate()[1:])
     before = compiled["traced"]
     assert before > 0
-    posterior = Posterior(prior, Normal(jnp.asarray(0.1), x_space), STRATEGY)  # other weights, the same shapes
+    posterior = Posterior(prior, Normal(jnp.asarray(0.1), x_space), SAMPLER)  # other weights, the same shapes
     draws = np.asarray(posterior.sample([0.3]))
     assert abs(draws.mean() - 0.3) < 0.05
     assert compiled["traced"] == before
@@ -70,6 +70,6 @@ def test_nothing_is_compiled_ahead_where_it_is_unwanted_or_would_only_delay(
     monkeypatch.setenv("UNLE_AHEAD", switch)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     prior = unle.Prior.uniform(low=[-2.0], high=[1.0])
-    with sampler_compiled(prior, lambda: Normal(jnp.asarray(1.0), x_space), STRATEGY):
+    with sampler_compiled(prior, lambda: Normal(jnp.asarray(1.0), x_space), SAMPLER):
         pass
     assert compiled["traced"] == 0

@@ -39,7 +39,7 @@ OBSERVED = np.array([104.0, 35.0])
 
 
 def quick(starts):
-    """Return a strategy that compiles quickly: tempered SMC before it is a matter of the statistical tests."""
+    """Return a sampler that compiles quickly: tempered SMC before it is a matter of the statistical tests."""
     inner = TemperedInner(temperatures=2, settle=1, candidates=2, moves=1)
     return Exchange(warm_up=4, thin=1, importance=8, inner=inner, starts=jnp.asarray(starts, jnp.float32))
 
@@ -72,7 +72,7 @@ def test_the_kind_of_likelihood_picks_the_sampler(parts):
     with pytest.raises(InputError, match="would ignore Z"):
         Posterior(prior, doubly, TemperedSmc())
     with pytest.raises(InputError, match="would ignore Z"):
-        Posterior(prior, doubly).sample(OBSERVED, 10, strategy=Chains())
+        Posterior(prior, doubly).sample(OBSERVED, 10, sampler=Chains())
     with pytest.raises(InputError, match="needs no auxiliary data"):
         Posterior(prior, tractable, Exchange())
     with pytest.raises(InputError, match="known normaliser"):
@@ -86,7 +86,7 @@ def test_the_kind_of_likelihood_picks_the_sampler(parts):
 def test_a_learned_normaliser_goes_with_either_sampler(parts):
     prior, _, doubly = parts
     posterior = Posterior(prior, Normalised(doubly, LogNormaliser.initial(jr.key(0), 2)))
-    corrected = posterior.sample(OBSERVED, 100, seed=4, strategy=quick(prior.sample(20, seed=0)))
+    corrected = posterior.sample(OBSERVED, 100, seed=4, sampler=quick(prior.sample(20, seed=0)))
     assert corrected.values.shape == (20, 5, 2)
     assert np.isfinite(posterior.log_prob([1.0, 0.0], OBSERVED))
     assert len(posterior.sample(OBSERVED, 1000, seed=5)) >= 1000  # by tempered SMC, like any tractable likelihood
@@ -103,7 +103,7 @@ def test_wrong_settings_are_named():
         RejectionInner(1.0, batch=0)
 
 
-def test_a_strategy_without_starts_is_saved_and_loaded(parts, tmp_path):
+def test_a_sampler_without_starts_is_saved_and_loaded(parts, tmp_path):
     prior, fitted, _ = parts
     Posterior(prior, fitted).save(tmp_path / "posterior")
-    assert Posterior.load(tmp_path / "posterior").strategy is None
+    assert Posterior.load(tmp_path / "posterior").sampler is None

@@ -136,9 +136,9 @@ def test_the_mode_is_found(posterior, draws, linear_gaussian):
 
 @pytest.mark.parametrize("n", [1, 999, 1001])
 def test_at_least_the_draws_asked_for(n):
-    strategy = TemperedSmc(islands=3, particles=400)
-    assert strategy.prior_draws_needed(n) % 3 == 0
-    assert strategy.prior_draws_needed(n) >= 400
+    sampler = TemperedSmc(islands=3, particles=400)
+    assert sampler.prior_draws_needed(n) % 3 == 0
+    assert sampler.prior_draws_needed(n) >= 400
 
 
 def test_a_posterior_survives_a_file(fitted, tmp_path):
@@ -146,7 +146,7 @@ def test_a_posterior_survives_a_file(fitted, tmp_path):
     posterior.save(tmp_path / "posterior", note={"seed": 3})
     again = Posterior.load(tmp_path / "posterior")
     np.testing.assert_array_equal(again.log_prob(THETA, OBSERVED), posterior.log_prob(THETA, OBSERVED))
-    assert again.strategy == posterior.strategy
+    assert again.sampler == posterior.sampler
     assert again.prior.names == posterior.prior.names
 
 
@@ -229,6 +229,6 @@ def test_chains_that_never_moved_are_no_draws(draws):
         (lambda: Chains(thin=0), "thin >= 1"),
     ],
 )
-def test_a_strategy_without_sense_is_refused(make, message):
+def test_a_sampler_without_sense_is_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()

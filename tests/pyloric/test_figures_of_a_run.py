@@ -111,7 +111,7 @@ def test_the_script_measures_rounds_energies_and_the_posterior(task, tmp_path, m
     small = {
         "base": GaussianTraining(width=8, depth=1, iterations=50),
         "training": TiltedTraining(iterations=100, chunk=50),
-        "strategy": Chains(RandomWalk(), chains=20, warm_up=200),
+        "sampler": Chains(RandomWalk(), chains=20, warm_up=200),
     }
     monkeypatch.setattr(script.unle, "SUNLE", partial(SUNLE, members=2, **small))
     quick = partial(fit_validity, settings=ValidityTraining(members=2, width=16, depth=2, iterations=300))

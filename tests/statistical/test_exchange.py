@@ -41,9 +41,9 @@ def normals(key, n):
     return jr.normal(key, (n,)).reshape(n, 1)
 
 
-def test_the_default_strategy_on_several_rows(known):
-    strategy = Exchange(chains=200, particles=400, warm_up=20, thin=2)
-    draws = Posterior(known.prior, known.likelihood, strategy).sample(known.observed, 6000, seed=1)
+def test_the_default_sampler_on_several_rows(known):
+    sampler = Exchange(chains=200, particles=400, warm_up=20, thin=2)
+    draws = Posterior(known.prior, known.likelihood, sampler).sample(known.observed, 6000, seed=1)
     assert draws.values.shape == (200, 30, 2)
     assert z_scores(known.exact.scores(draws.values)).max() < Z
     assert draws.info["acceptance"] > 0.5

@@ -1,4 +1,4 @@
-"""Posteriors against exact answers: a linear Gaussian for every strategy, walls, and two modes.
+"""Posteriors against exact answers: a linear Gaussian for every sampler, walls, and two modes.
 
 Islands of tempered SMC are independent, so their spread gives the standard error; chains are judged by their effective
 sample size.
@@ -30,7 +30,7 @@ OBSERVED = [
     np.array([[1.2, 0.1], [2.0, 1.4], [0.3, -0.9], [1.6, 2.0]]),
     np.array([[-1.0, -3.0], [0.5, -4.0], [-0.4, -2.0], [-1.5, -6.0]]),
 ]
-# strategy -> draws asked for
+# sampler -> draws asked for
 CHAINS = {
     "nuts": Chains(Nuts(max_doublings=4), chains=40, warm_up=100),
     "hmc": Chains(Hmc(), chains=40, warm_up=100),
@@ -83,8 +83,8 @@ def chain_scores(values, truth):
 
 
 def test_tempered_smc_on_many_observations_of_several_rows(posterior):
-    strategy = TemperedSmc(islands=ISLANDS, particles=200 * ISLANDS)
-    many = posterior.sample_many(OBSERVED, 400 * ISLANDS, seed=1, strategy=strategy)
+    sampler = TemperedSmc(islands=ISLANDS, particles=200 * ISLANDS)
+    many = posterior.sample_many(OBSERVED, 400 * ISLANDS, seed=1, sampler=sampler)
     for rows, draws in zip(OBSERVED, many, strict=True):
         assert draws.values.shape == (ISLANDS, 400, 2)
         values = white(draws, rows)
@@ -99,7 +99,7 @@ def test_tempered_smc_on_many_observations_of_several_rows(posterior):
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains(posterior, name):
-    draws = posterior.sample(OBSERVED[0], 8000, seed=2, strategy=CHAINS[name])
+    draws = posterior.sample(OBSERVED[0], 8000, seed=2, sampler=CHAINS[name])
     assert draws.values.shape == (40, 200, 2)
     scores, n_effective = chain_scores(white(draws, OBSERVED[0]), WHITE)
     assert np.abs(scores).max() < Z
@@ -127,7 +127,7 @@ SMC = TemperedSmc(islands=ISLANDS, particles=200 * ISLANDS)
 
 
 def test_tempered_smc_finds_the_weights_of_the_modes():
-    draws = Posterior(BOX, PEAKS).sample([0.0], 200 * ISLANDS, seed=3, strategy=SMC)
+    draws = Posterior(BOX, PEAKS).sample([0.0], 200 * ISLANDS, seed=3, sampler=SMC)
     left = (draws.values[..., 0] < 0).mean(1)
     assert abs(island_scores(left, 0.3)) < Z_ISLANDS
     assert abs(left.mean() - 0.3) < 0.05
@@ -139,7 +139,7 @@ def test_tempered_smc_finds_the_weights_of_the_modes():
 
 
 def test_chains_stuck_in_their_modes_are_given_away_by_r_hat():
-    draws = Posterior(BOX, PEAKS).sample([0.0], 2000, seed=4, strategy=Chains(Mala(), chains=10, warm_up=100))
+    draws = Posterior(BOX, PEAKS).sample([0.0], 2000, seed=4, sampler=Chains(Mala(), chains=10, warm_up=100))
     sides = (draws.values[..., 0] < 0).mean(1)
     assert set(sides) == {0.0, 1.0}  # no chain ever crosses
     assert draws.summary().loc["theta_1", "r_hat"] > 1.2
@@ -148,7 +148,7 @@ def test_chains_stuck_in_their_modes_are_given_away_by_r_hat():
 def test_a_wall_cuts_the_posterior():
     """Half of the likelihood lies beyond the wall at 2; the rest is a truncated normal."""
     wall = Peaks(jnp.array([0.0, -jnp.inf]), jnp.array([0.0, 0.0]), jnp.array([0.5, 1.0]))
-    draws = Posterior(BOX, wall).sample([2.2], 200 * ISLANDS, seed=5, strategy=SMC)
+    draws = Posterior(BOX, wall).sample([2.2], 200 * ISLANDS, seed=5, sampler=SMC)
     law = truncnorm((-2 - 2.2) / 0.5, (2 - 2.2) / 0.5, loc=2.2, scale=0.5)
     values = draws.values[..., 0]
     assert values.max() <= 2

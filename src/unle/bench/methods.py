@@ -53,7 +53,7 @@ METHODS: dict[str, AbstractContestant] = {
     "aunle-smc-20": Amortised(followed_by(WarmSmc(temperatures=20))),
     "aunle-single": Amortised(lambda task: AUNLE(task.prior, members=1)),
     "aunle-exchange": Amortised(lambda task: AUNLE(task.prior, members=1), change=by_exchange),
-    "sunle-exchange": Sequential(lambda task, simulator: SUNLE(task.prior, simulator, normalising=ByExchange())),
+    "sunle-exchange": Sequential(lambda task, simulator: SUNLE(task.prior, simulator, normaliser=ByExchange())),
     "aunle-paper": Amortised(lambda task: AUNLE.paper(task.prior)),
     "aunle-paper-smc": Amortised(lambda task: AUNLE.paper(task.prior, particles=WarmSmc(temperatures=20))),
     "sunle-paper": in_rounds_as_printed(ByExchange()),

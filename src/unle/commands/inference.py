@@ -127,11 +127,11 @@ class Request:
             base = SUNLE.base if self.method == "sunle" else AUNLE.base
             parts["base"] = replace(base, iterations=self.iterations)  # pyright: ignore[reportArgumentType]
         if self.method == "sunle":
-            normalising = POSTERIORS[self.posterior or "tilted"]
+            normaliser = POSTERIORS[self.posterior or "tilted"]
             parts["every_round"] = self.every_round
             if self.iterations is not None:
-                parts["training"] = replace(normalising.energies, iterations=self.iterations)
-            return SUNLE(self.model.prior, self.model.simulator, normalising=normalising, **parts)
+                parts["training"] = replace(normaliser.energies, iterations=self.iterations)
+            return SUNLE(self.model.prior, self.model.simulator, normaliser=normaliser, **parts)
         if self.iterations is not None:
             parts["training"] = TiltedTraining(iterations=self.iterations)
         if self.repetition is not None:

@@ -38,7 +38,7 @@ def learned_normaliser(records: Sequence[Mapping[str, Any]]) -> Check:
     advice = {
         "good": "What is left of its error does not show in the posterior.",
         "doubtful": "Train it longer, Divi(LogNormaliserTraining(iterations=...)), or compare with ByExchange().",
-        "bad": "The posterior is distorted by it: train it longer, or sample with normalising=ByExchange().",
+        "bad": "The posterior is distorted by it: train it longer, or sample with normaliser=ByExchange().",
     }[verdict]
     if noise_sd > BAD:
         verdict = "doubtful" if verdict == "good" else verdict

@@ -74,7 +74,7 @@ def _advice(verdicts: dict[str, Verdict]) -> str:
     if all(verdict == "good" for verdict in verdicts.values()):
         return "Independent runs agree, and there are enough effective draws."
     if verdicts["r_hat"] != "good" or verdicts.get("evidence", "good") != "good":
-        return "Independent runs disagree: sample with more particles, strategy=unle.TemperedSmc(particles=8000)."
+        return "Independent runs disagree: sample with more particles, sampler=unle.TemperedSmc(particles=8000)."
     if verdicts["ess"] != "good":
         return "There are few effective draws: ask for more draws."
     return "Hardly any move is accepted: the posterior may be extremely thin; look at the pair plot."

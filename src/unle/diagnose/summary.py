@@ -147,7 +147,7 @@ def bayes_factor(first: tuple[Any, Draws], second: tuple[Any, Draws]) -> BayesFa
     if None in spaces or spaces[0].modelled != spaces[1].modelled:
         raise InputError("expected models of the same coordinates of x; theirs differ, and no ratio is defined.")
     if not np.isfinite([draws_one.log_evidence, draws_other.log_evidence]).all():
-        raise InputError("expected draws with a log-evidence; try posterior.sample(x_o, strategy=unle.TemperedSmc()).")
+        raise InputError("expected draws with a log-evidence; try posterior.sample(x_o, sampler=unle.TemperedSmc()).")
     value_one, error_one = _evidence(spaces[0], draws_one)
     value_other, error_other = _evidence(spaces[1], draws_other)
     return BayesFactor(value_one - value_other, float(np.hypot(error_one, error_other)))

@@ -3,7 +3,7 @@
 from unle.methods.aunle import AUNLE
 from unle.methods.history import Round
 from unle.methods.nle import NLE
-from unle.methods.normalising import AbstractNormalising, ByExchange, Divi, Online, Tilted
+from unle.methods.normalisers import AbstractNormaliser, ByExchange, Divi, Online, Tilted
 from unle.methods.rounds import Rounds
 from unle.methods.sequential import AbstractSequential, SequentialRun
 from unle.methods.smnle import SMNLE
@@ -16,7 +16,7 @@ __all__ = [
     "SMNLE",
     "SNLE",
     "SUNLE",
-    "AbstractNormalising",
+    "AbstractNormaliser",
     "AbstractSequential",
     "ByExchange",
     "Divi",

@@ -10,7 +10,7 @@ import numpy as np
 from unle.methods.pairs import Pairs
 from unle.methods.rounds import Fitting
 from unle.models import AbstractBase, AbstractLikelihood, Ensemble, TiltedModel, length_seen, reach_of
-from unle.posterior import AbstractStrategy, sampler_compiled
+from unle.posterior import AbstractPosteriorSampler, sampler_compiled
 from unle.space import Prior
 from unle.space.transfer import on_device
 from unle.train import TiltedTraining
@@ -21,7 +21,7 @@ def sampler_ahead(
     training: TiltedTraining,
     data: Pairs | Fitting,
     bases: AbstractBase,
-    strategy: AbstractStrategy,
+    sampler: AbstractPosteriorSampler,
     *,
     of: Callable[[Ensemble], AbstractLikelihood] = lambda ensemble: ensemble,
 ) -> AbstractContextManager[Any]:
@@ -32,7 +32,7 @@ def sampler_ahead(
         training: of the energies; tells their shapes.
         data: that they are trained on.
         bases: of the members.
-        strategy: the sampler.
+        sampler: the sampler.
         of: what becomes of the ensemble before it is sampled.
     """
     members = len(data.splits.train)
@@ -44,7 +44,7 @@ def sampler_ahead(
         models = TiltedModel(bases, energies)
         return of(Ensemble(data.theta_space, data.x_space, models, on_device(np.zeros(members))))
 
-    return sampler_compiled(prior, likelihood, strategy)
+    return sampler_compiled(prior, likelihood, sampler)
 
 
 def alike(one: Any, other: Any) -> bool:

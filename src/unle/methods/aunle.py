@@ -29,7 +29,7 @@ from unle.methods.pairs import standardised_pairs
 from unle.methods.paper_aunle import PaperAUNLE, joint_particles
 from unle.methods.selection import certificate_of, record_fit, select_model, stopping_rows, tell_user
 from unle.models import AbstractBase, Ensemble, Repeated, in_two_views, over_cells
-from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
+from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.space.transfer import split
 from unle.train import (
@@ -61,7 +61,7 @@ class AUNLE(eqx.Module):
         base: how the base density comes about; a fitted conditional Gaussian by default.
         training: how the energies are trained.
         members: size of the ensemble.
-        strategy: how the posterior is sampled.
+        sampler: how the posterior is sampled.
         repetition: whether to look for repeated measurements in x; if it consists of k that are alike and independent
             given theta, one base is fitted to all of them, k times the data.
 
@@ -77,7 +77,7 @@ class AUNLE(eqx.Module):
     base: AbstractBaseTraining = GaussianTraining()
     training: TiltedTraining = TiltedTraining()
     members: int = eqx.field(static=True, default=4)
-    strategy: AbstractStrategy = TemperedSmc()
+    sampler: AbstractPosteriorSampler = TemperedSmc()
     repetition: bool = eqx.field(static=True, default=True, kw_only=True)
 
     def __check_init__(self):
@@ -90,7 +90,7 @@ class AUNLE(eqx.Module):
         prior: Prior,
         *,
         particles: PersistentChains | WarmSmc | None = None,
-        strategy: AbstractStrategy | None = None,
+        sampler: AbstractPosteriorSampler | None = None,
         **training: Any,
     ) -> PaperAUNLE:
         """Return the algorithm of the paper and nothing else: see docs/paper.md.
@@ -102,7 +102,7 @@ class AUNLE(eqx.Module):
             prior: the prior that the simulations were drawn from.
             particles: how the model is followed while it trains: `PersistentChains` (MALA) by default, `WarmSmc` for
                 the paper's SMC.
-            strategy: how the posterior is sampled.
+            sampler: how the posterior is sampled.
             training: other settings of `unle.train.paper.PaperTraining`, such as iterations and learning_rate.
 
         Example:
@@ -112,7 +112,7 @@ class AUNLE(eqx.Module):
             >>> paper.training.iterations, paper.training.width
             (100, 50)
         """
-        method = PaperAUNLE(prior) if strategy is None else PaperAUNLE(prior, strategy=strategy)
+        method = PaperAUNLE(prior) if sampler is None else PaperAUNLE(prior, sampler=sampler)
         if particles is not None:
             training["particles"] = joint_particles(particles)
         return replace(method, training=replace(method.training, **training))
@@ -161,7 +161,7 @@ class AUNLE(eqx.Module):
             compile_tilted(JointSpace.of(self.prior, pairs.theta_space), bases, *rows, **settings)
 
         def sampler_of(bases: AbstractBase) -> AbstractContextManager[None]:
-            return sampler_ahead(self.prior, self.training, pairs, bases, self.strategy, of=over_cells)
+            return sampler_ahead(self.prior, self.training, pairs, bases, self.sampler, of=over_cells)
 
         with ExitStack() as ahead:
             guess = likely if cores() >= CORES_TO_GUESS else None
@@ -208,5 +208,5 @@ class AUNLE(eqx.Module):
         ensemble = Ensemble(pairs.theta_space, pairs.x_space, choice.models, choice.log_z)
         # Energies whose particles follow the prior have P(valid | theta) in them: they were fitted to valid rows.
         if selected.kind != "none" and not self.training.particles.at_data:
-            return Posterior(self.prior, over_cells(ensemble), self.strategy)
-        return Posterior(self.prior, pairs.given_valid(key_valid, ensemble, on_metrics), self.strategy)
+            return Posterior(self.prior, over_cells(ensemble), self.sampler)
+        return Posterior(self.prior, pairs.given_valid(key_valid, ensemble, on_metrics), self.sampler)

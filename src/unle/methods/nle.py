@@ -20,7 +20,7 @@ import numpy as np
 from unle.errors import InputError
 from unle.methods.pairs import standardised_pairs
 from unle.models import AbstractFlow, Ensemble, Maf, NoEnergy, TiltedModel
-from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
+from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import Descent, FlowTraining
 
@@ -33,7 +33,7 @@ class NLE(eqx.Module):
         flow: design of the flow: `Maf()`, or `SplineFlow()` for sharp or multi-modal likelihoods.
         training: how it is trained.
         members: size of the ensemble; 1 is the method of the literature.
-        strategy: how the posterior is sampled.
+        sampler: how the posterior is sampled.
 
     Example:
         >>> import unle
@@ -47,7 +47,7 @@ class NLE(eqx.Module):
     flow: AbstractFlow = Maf()
     training: Descent = Descent()
     members: int = eqx.field(static=True, default=1)
-    strategy: AbstractStrategy = TemperedSmc()
+    sampler: AbstractPosteriorSampler = TemperedSmc()
 
     def __check_init__(self):
         if self.members < 1:
@@ -88,4 +88,4 @@ class NLE(eqx.Module):
             held_out = -float(np.mean(np.asarray(outcome.losses)))
             on_metrics(stage="fitted", held_out_log_likelihood=held_out, steps=outcome.steps)
         ensemble = Ensemble(pairs.theta_space, pairs.x_space, TiltedModel(flows, NoEnergy()), jnp.zeros(self.members))
-        return Posterior(self.prior, pairs.given_valid(key_validity, ensemble), self.strategy)
+        return Posterior(self.prior, pairs.given_valid(key_validity, ensemble), self.sampler)

@@ -22,7 +22,7 @@ from unle.errors import Outcome, UnleWarning
 from unle.methods.inputs import apply_space, as_simulations, valid_pairs
 from unle.methods.pairs import order_of_rows
 from unle.models import TiltedLikelihood, TiltedModel
-from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
+from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.simulators import Simulations
 from unle.space import Prior
 from unle.space.plain import plain_theta_space, plain_x_space
@@ -40,12 +40,12 @@ class PaperAUNLE(eqx.Module):
     Args:
         prior: the prior that the simulations were drawn from.
         training: how the energy is trained.
-        strategy: how the posterior is sampled.
+        sampler: how the posterior is sampled.
     """
 
     prior: Prior
     training: PaperTraining = PaperTraining(CHAINS)
-    strategy: AbstractStrategy = TemperedSmc()
+    sampler: AbstractPosteriorSampler = TemperedSmc()
 
     def fit(
         self,
@@ -92,7 +92,7 @@ class PaperAUNLE(eqx.Module):
         model = TiltedModel(measure(x_space.dim), fit.energy)
         likelihood = TiltedLikelihood(theta_space, x_space, model, on_device(0.0))
         # Failures need no other factor: trained on valid rows under the prior, the model has P(valid | theta) in it.
-        return Posterior(self.prior, likelihood, self.strategy)
+        return Posterior(self.prior, likelihood, self.sampler)
 
 
 def joint_particles(particles: PersistentChains | WarmSmc) -> PersistentChains | WarmSmc:

@@ -111,7 +111,7 @@ class PaperRounds(AbstractRounds):
         sizes: simulations of each round.
         training: of the energy in each round.
         z: what is done about Z(theta).
-        strategy: how a posterior is sampled whose Z(theta) was learned.
+        sampler: how a posterior is sampled whose Z(theta) was learned.
         seed: fixes everything but the simulations.
     """
 
@@ -123,10 +123,10 @@ class PaperRounds(AbstractRounds):
         *,
         training: PaperTraining,
         z: ZPart,
-        strategy: WarmChains,
+        sampler: WarmChains,
         seed: int,
     ):
-        self.prior, self.sizes, self.training, self.z, self.strategy = prior, sizes, training, z, strategy
+        self.prior, self.sizes, self.training, self.z, self.sampler = prior, sizes, training, z, sampler
         self.x_o, self.seed = np.atleast_2d(np.asarray(x_o, float)), seed
         self.history: list[Round] = []
         self.carried: PaperCarried | None = None
@@ -270,20 +270,20 @@ class PaperRounds(AbstractRounds):
             validity = fit_validity(key_valid, sims.theta, sims.valid, x=sims.x, capacity=sum(self.sizes)).validity
         starts = self._starts()
         if learned is not None:
-            strategy = replace(self.strategy, starts=jax.vmap(self.prior.unconstrain)(starts))
-            return Posterior(self.prior, with_validity(Normalised(likelihood, learned), validity), strategy)
+            sampler = replace(self.sampler, starts=jax.vmap(self.prior.unconstrain)(starts))
+            return Posterior(self.prior, with_validity(Normalised(likelihood, learned), validity), sampler)
         assert self.z.exchange is not None
         rows = self._some(key_rows, len(frame.rows))
         points = fit.particles.positions[rows, 0]
         inner = FollowingInner(conditions=frame.t[rows], points=points, moves=self.z.moves)
-        strategy = replace(self.z.exchange, inner=inner, starts=starts)
-        return Posterior(self.prior, with_validity(likelihood, validity), strategy)
+        sampler = replace(self.z.exchange, inner=inner, starts=starts)
+        return Posterior(self.prior, with_validity(likelihood, validity), sampler)
 
     def _starts(self) -> Float[Array, "chain dim"]:
         """Return where chains over theta start: at draws of the prior that did not fail, or where they last ended."""
         if self.carried is not None:
             return self.carried.chains
-        chains = self.strategy.chains if self.z.exchange is None else self.z.exchange.chains
+        chains = self.sampler.chains if self.z.exchange is None else self.z.exchange.chains
         theta = self.simulations.valid_theta
         return on_device(
             np.resize(theta[np.random.default_rng(self.seed).permutation(len(theta))], (chains, self.prior.dim))

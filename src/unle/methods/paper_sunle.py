@@ -12,7 +12,7 @@ from typing import Any
 import equinox as eqx
 
 from unle.errors import InputError, Outcome, UnleWarning
-from unle.methods.normalising import AbstractNormalising, ByExchange, Divi, Online
+from unle.methods.normalisers import AbstractNormaliser, ByExchange, Divi, Online
 from unle.methods.paper_rounds import PaperRounds, ZPart
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.posterior import WalkingExchange, WarmChains
@@ -36,17 +36,17 @@ class PaperSUNLE(AbstractSequential):
         exchange: how a posterior is sampled whose Z(theta) is not learned.
         inner_moves: steps of the chain behind each auxiliary draw.
         divi: chains behind the gradients of log Z(theta).
-        strategy: how a posterior is sampled whose Z(theta) is learned.
+        sampler: how a posterior is sampled whose Z(theta) is learned.
     """
 
     prior: Prior
     simulator: Callable | None = eqx.field(static=True, default=None)
-    normaliser: AbstractNormalising = ByExchange()
+    normaliser: AbstractNormaliser = ByExchange()
     training: PaperTraining = PaperTraining(CHAINS, iterations=500, look=10, patience=10)
     exchange: WalkingExchange = WalkingExchange()
     inner_moves: int = eqx.field(static=True, default=100)
     divi: DiviChains = DiviChains()
-    strategy: WarmChains = WarmChains()
+    sampler: WarmChains = WarmChains()
 
     def __check_init__(self):
         if not isinstance(self.normaliser, ByExchange | Divi | Online):
@@ -68,7 +68,7 @@ class PaperSUNLE(AbstractSequential):
             round_sizes(budget, rounds),
             training=training,
             z=self._z,
-            strategy=self.strategy,
+            sampler=self.sampler,
             seed=seed,
         )
 

@@ -53,7 +53,7 @@ class SMNLE(eqx.Module):
             no part of the model and need not be the best there is.
         normaliser: how log Z(theta) is learned over the prior, which makes the posterior an ordinary one with a
             density; None to leave Z(theta) to the exchange algorithm.
-        strategy: how the doubly intractable posterior is sampled if no normaliser is learned.
+        sampler: how the doubly intractable posterior is sampled if no normaliser is learned.
 
     Example:
         >>> import unle
@@ -68,7 +68,7 @@ class SMNLE(eqx.Module):
     base: AbstractBaseTraining = GaussianTraining(iterations=1000, batch=256, weight_decay=0.05)
     training: ScoreMatching = ScoreMatching()
     reference: AbstractBaseTraining = GaussianTraining(iterations=1000, batch=256, weight_decay=0.05)
-    strategy: Exchange = Exchange()
+    sampler: Exchange = Exchange()
     normaliser: LogNormaliserTraining | None = OVER_THE_PRIOR
 
     def fit(
@@ -112,7 +112,7 @@ class SMNLE(eqx.Module):
         model, reference = (_only(stacked) for stacked in (models, references))
         likelihood = ReferencedLikelihood(pairs.theta_space, pairs.x_space, model, reference)
         if self.normaliser is None:
-            return Posterior(self.prior, pairs.given_valid(key_validity, likelihood), self.strategy)
+            return Posterior(self.prior, pairs.given_valid(key_validity, likelihood), self.sampler)
         theta = pairs.theta[pairs.valid][:MOST_THETA]
         fit = fit_log_normaliser(key_z, likelihood, theta, settings=self.normaliser)
         if on_metrics is not None:

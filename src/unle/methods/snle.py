@@ -16,7 +16,7 @@ from unle.errors import InputError
 from unle.methods.rounds import Rounds
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.models import AbstractFlow, Maf
-from unle.posterior import AbstractStrategy, Posterior, TemperedSmc
+from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import Descent, FlowTraining
 
@@ -30,7 +30,7 @@ class SNLE(AbstractSequential):
         flow: design of the flow: `Maf()`, or `SplineFlow()` for sharp or multi-modal likelihoods.
         training: how it is trained, anew in every round.
         members: size of the ensemble; 1 is the method of the literature.
-        strategy: how the posterior is sampled.
+        sampler: how the posterior is sampled.
 
     Example:
         >>> import unle
@@ -45,7 +45,7 @@ class SNLE(AbstractSequential):
     flow: AbstractFlow = Maf()
     training: Descent = Descent()
     members: int = eqx.field(static=True, default=1)
-    strategy: AbstractStrategy = TemperedSmc()
+    sampler: AbstractPosteriorSampler = TemperedSmc()
 
     def __check_init__(self):
         if self.members < 1:
@@ -60,5 +60,5 @@ class SNLE(AbstractSequential):
         """Return the posterior of the last round's flow."""
         if on_metrics is not None:
             on_metrics(stage="fitted", rows=len(state.fitting.t))
-        posterior = Posterior(self.prior, state.focused(state.fitting.likelihood), self.strategy)
+        posterior = Posterior(self.prior, state.focused(state.fitting.likelihood), self.sampler)
         return SequentialRun(posterior, state.simulations, tuple(state.history))

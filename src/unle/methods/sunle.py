@@ -9,7 +9,7 @@ r"""Sequential UNLE: an energy-based likelihood, learned in rounds around one ob
 
    and keep them if they raise the held-out likelihood.  Of the joint model over the parameters that were simulated, Z
    becomes constant; of the conditional model it does not, and has to be learned or cancelled: see
-   `unle.methods.normalising`.
+   `unle.methods.normalisers`.
 
 Reference: Glaser et al., "Maximum likelihood learning of unnormalized models for simulation-based inference", 2023.
 """
@@ -30,7 +30,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.errors import InputError
 from unle.methods.ahead import sampler_ahead
 from unle.methods.candidates import best_energies
-from unle.methods.normalising import AbstractNormalising, ByExchange, Fitted, Resolved, Tilted
+from unle.methods.normalisers import AbstractNormaliser, ByExchange, Fitted, Resolved, Tilted
 from unle.methods.paper_sunle import PaperSUNLE
 from unle.methods.rounds import Rounds
 from unle.methods.selection import (
@@ -44,7 +44,7 @@ from unle.methods.selection import (
 )
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.models import AbstractBase, Ensemble, TractableLikelihood, in_one_view
-from unle.posterior import AbstractDoublyIntractableStrategy, AbstractStrategy, Posterior, TemperedSmc
+from unle.posterior import AbstractDoublyIntractableSampler, AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import (
     AbstractBaseTraining,
@@ -75,13 +75,13 @@ class SUNLE(AbstractSequential):
         simulator: as for `unle.simulate`; None if simulations are brought by hand (see `begin`).
         base: how bases are fitted.
         members: size of the ensemble.
-        normalising: how energies are trained and their Z(theta) dealt with: `Tilted()`, `Divi()`, `Online()` or
+        normaliser: how energies are trained and their Z(theta) dealt with: `Tilted()`, `Divi()`, `Online()` or
             `ByExchange()`.
-        training: how energies are trained, if not as `normalising` has it.
-        strategy: how an ordinary posterior is sampled.
+        training: how energies are trained, if not as `normaliser` has it.
+        sampler: how an ordinary posterior is sampled.
         every_round: whether energies are trained in every round, each from those of the round before, and propose.
             By default wherever, tried twice on the way, they raise the held-out likelihood of the bases, which
-            propose otherwise; those energies are tilted.  True: in all rounds, and as `normalising` has it.  False: in
+            propose otherwise; those energies are tilted.  True: in all rounds, and as `normaliser` has it.  False: in
             none.
 
     Example:
@@ -96,9 +96,9 @@ class SUNLE(AbstractSequential):
     simulator: Callable | None = eqx.field(static=True, default=None)
     base: AbstractBaseTraining = GaussianTraining(batch=256, weight_decay=0.05)
     members: int = eqx.field(static=True, default=5)
-    normalising: AbstractNormalising = Tilted()
+    normaliser: AbstractNormaliser = Tilted()
     training: TiltedTraining | None = None
-    strategy: AbstractStrategy = TemperedSmc()
+    sampler: AbstractPosteriorSampler = TemperedSmc()
     every_round: bool | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self):
@@ -113,7 +113,7 @@ class SUNLE(AbstractSequential):
         prior: Prior,
         simulator: Callable | None = None,
         *,
-        normaliser: AbstractNormalising | None = None,
+        normaliser: AbstractNormaliser | None = None,
         **training: Any,
     ) -> PaperSUNLE:
         """Return the algorithm of the paper and nothing else: see docs/paper.md.
@@ -145,8 +145,8 @@ class SUNLE(AbstractSequential):
 
     def finish(self, state: Rounds, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
         """Train the energies on the simulations so far, and return the posterior."""
-        likelihood, strategy = self._likelihood(state, on_metrics)
-        posterior = Posterior(self.prior, state.focused(likelihood), strategy)
+        likelihood, sampler = self._likelihood(state, on_metrics)
+        posterior = Posterior(self.prior, state.focused(likelihood), sampler)
         return SequentialRun(posterior, state.simulations, tuple(state.history))
 
     def _refine(self, key: PRNGKeyArray, state: Rounds) -> TractableLikelihood | None:
@@ -155,14 +155,14 @@ class SUNLE(AbstractSequential):
         fit, choice = self._energies_so_far(key_energies, state, self._settings)
         if choice.gain == 0:
             return None
-        return self.normalising(key_z, _fitted(state, fit, choice)).likelihood
+        return self.normaliser(key_z, _fitted(state, fit, choice)).likelihood
 
     def _refine_where_it_helps(self, key: PRNGKeyArray, state: Rounds) -> TractableLikelihood | None:
         """Train tilted energies, whose Z(theta) takes no time: in rounds of trial, and after rounds they helped."""
         if state.carried is None and not _is_trial(state):
             return None
         settings = self._settings
-        if not isinstance(self.normalising, Tilted):
+        if not isinstance(self.normaliser, Tilted):
             tilted = Tilted().energies
             settings = replace(settings, particles=tilted.particles, learning_rate=tilted.learning_rate)
         _, choice = self._energies_so_far(key, state, settings)
@@ -183,14 +183,14 @@ class SUNLE(AbstractSequential):
 
     @property
     def _settings(self) -> TiltedTraining:
-        return self.training or self.normalising.energies
+        return self.training or self.normaliser.energies
 
     def _likelihood(self, state: Rounds, on_metrics):
         key_fit, key_z = jr.split(jr.fold_in(jr.key(state.seed), 10_000))
         task, settings = _Task.of(self.prior, state), self._settings
         # Conditional training can get stuck early on, and tilted energies that proposed are past that; tilted ones
         # themselves are better trained in one go.
-        anew = isinstance(self.normalising, Tilted) and not self.every_round
+        anew = isinstance(self.normaliser, Tilted) and not self.every_round
         start = None if anew else task.warm(state.carried)
 
         def on_chunk(record):
@@ -223,22 +223,22 @@ class SUNLE(AbstractSequential):
                 on_metrics(stage="validity", **{k: v for k, v in state.validity._asdict().items() if k != "validity"})
         if selected.kind == "none":  # normalised bases: an ordinary posterior
             data = state.fitting
-            return Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z), self.strategy
-        resolved = self.normalising(key_z, _fitted(state, fit, choice))
+            return Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z), self.sampler
+        resolved = self.normaliser(key_z, _fitted(state, fit, choice))
         if on_metrics is not None:
             errors = {"error": resolved.error, "error_sd": resolved.error_sd, "noise_sd": resolved.noise_sd}
             on_metrics(stage="normalised", **errors)
-        return resolved.likelihood, self._strategy(resolved)
+        return resolved.likelihood, self._sampler(resolved)
 
-    def _strategy(self, resolved: Resolved) -> AbstractStrategy | AbstractDoublyIntractableStrategy:
-        return self.strategy if resolved.strategy is None else resolved.strategy
+    def _sampler(self, resolved: Resolved) -> AbstractPosteriorSampler | AbstractDoublyIntractableSampler:
+        return self.sampler if resolved.sampler is None else resolved.sampler
 
     def _sampler_ahead(self, state: Rounds, settings: TiltedTraining) -> AbstractContextManager[None]:
         """Compile the sampler of tilted energies while they train; of the others the shapes are not known yet."""
-        if not isinstance(self.normalising, Tilted):
+        if not isinstance(self.normaliser, Tilted):
             return nullcontext()
         data = state.fitting
-        return sampler_ahead(self.prior, settings, data, in_one_view(data.bases), self.strategy, of=state.focused)
+        return sampler_ahead(self.prior, settings, data, in_one_view(data.bases), self.sampler, of=state.focused)
 
 
 class _Task(NamedTuple):

@@ -1,6 +1,6 @@
 r"""Ways to draw from a posterior whose likelihood lacks a normaliser that depends on theta.
 
-A strategy of this kind sees more than one of the other: besides the prior and the unnormalised likelihood f(x_o | u),
+A sampler of this kind sees more than one of the other: besides the prior and the unnormalised likelihood f(x_o | u),
 the family of densities g(v | u) that share the unknown Z(u) with it.
 """
 
@@ -15,7 +15,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
-from unle.posterior.strategies import Sampled
+from unle.posterior.posterior_samplers import Sampled
 from unle.samplers import (
     AbstractInner,
     AbstractProposal,
@@ -50,7 +50,7 @@ class DoublyIntractableTarget(NamedTuple):
     log_z: LogDensity | None
 
 
-class AbstractDoublyIntractableStrategy(eqx.Module):
+class AbstractDoublyIntractableSampler(eqx.Module):
     """How draws of a doubly intractable posterior are made.
 
     Attributes:
@@ -77,7 +77,7 @@ class AbstractDoublyIntractableStrategy(eqx.Module):
         """Return how many prior draws a call for n draws starts from."""
 
 
-class Exchange(AbstractDoublyIntractableStrategy):
+class Exchange(AbstractDoublyIntractableSampler):
     r"""Exchange chains that start from an approximate posterior and make it right.
 
     1. log Z^(u): the learned one if the likelihood has it, else importance sampling from the reference,

@@ -23,9 +23,9 @@ from scipy.optimize import minimize
 from unle.compiling import large_program
 from unle.errors import InputError, UnleWarning
 from unle.models import AbstractLikelihood, DoublyIntractableLikelihood, Normalised, TractableLikelihood
-from unle.posterior.doubly_intractable import AbstractDoublyIntractableStrategy, DoublyIntractableTarget, Exchange
+from unle.posterior.doubly_intractable import AbstractDoublyIntractableSampler, DoublyIntractableTarget, Exchange
 from unle.posterior.draws import Draws
-from unle.posterior.strategies import AbstractStrategy, Sampled, TemperedSmc
+from unle.posterior.posterior_samplers import AbstractPosteriorSampler, Sampled, TemperedSmc
 from unle.samplers import Family
 from unle.space import Prior, unconstrained_draws
 from unle.space.transfer import keys, on_device, split
@@ -36,7 +36,7 @@ SIDE_BY_SIDE = 32  # observations sampled at once on an accelerator
 MAP_DRAWS = 1000  # among which the search for the mode looks for places to begin
 MAP_STARTS = 8  # of them
 
-Strategy = AbstractStrategy | AbstractDoublyIntractableStrategy
+Sampler = AbstractPosteriorSampler | AbstractDoublyIntractableSampler
 
 
 class Posterior(eqx.Module):
@@ -45,30 +45,30 @@ class Posterior(eqx.Module):
     Args:
         prior: the prior of theta.
         likelihood: of either kind: `TractableLikelihood` or `DoublyIntractableLikelihood`.
-        strategy: how to draw; by default `TemperedSmc()` for the first kind and `Exchange()` for the second.
+        sampler: how to draw; by default `TemperedSmc()` for the first kind and `Exchange()` for the second.
     """
 
     prior: Prior
     likelihood: AbstractLikelihood
-    strategy: Strategy | None = None
+    sampler: Sampler | None = None
 
     def __check_init__(self):
-        if self.strategy is not None:
-            _check_kinds(self.likelihood, self.strategy)
+        if self.sampler is not None:
+            _check_kinds(self.likelihood, self.sampler)
 
-    def sample(self, x_o: Any, n: int = DRAWS, *, seed: int = 0, strategy: Strategy | None = None) -> Draws:
+    def sample(self, x_o: Any, n: int = DRAWS, *, seed: int = 0, sampler: Sampler | None = None) -> Draws:
         """Draw from the posterior given one observation.
 
         Args:
             x_o: the observation: one data vector, or several i.i.d. rows of them, which multiply the likelihood.
             n: number of draws.
             seed: fixes the draws.
-            strategy: another way to draw than the posterior's own, such as `Chains(Nuts())`.
+            sampler: another way to draw than the posterior's own, such as `Chains(Nuts())`.
 
         Returns:
             `Draws`, n of them (rounded up to whole chains).
         """
-        return self.sample_many([x_o], n, seed=seed, strategy=strategy)[0]
+        return self.sample_many([x_o], n, seed=seed, sampler=sampler)[0]
 
     def sample_many(
         self,
@@ -76,7 +76,7 @@ class Posterior(eqx.Module):
         n: int = DRAWS,
         *,
         seed: int = 0,
-        strategy: Strategy | None = None,
+        sampler: Sampler | None = None,
     ) -> list[Draws]:
         """Draw from the posteriors of many observations in one compiled call.
 
@@ -84,17 +84,17 @@ class Posterior(eqx.Module):
             observations: each as in `sample`, all with the same number of rows.
             n: number of draws for each.
             seed: fixes the draws.
-            strategy: as in `sample`.
+            sampler: as in `sample`.
         """
         if n < 1:
             raise InputError(f"expected a positive number of draws; got {n}; try n=10_000.")
-        strategy = next(one for one in (strategy, self.strategy, _default_strategy(self.likelihood)) if one is not None)
-        _check_kinds(self.likelihood, strategy)
+        sampler = next(one for one in (sampler, self.sampler, _default_sampler(self.likelihood)) if one is not None)
+        _check_kinds(self.likelihood, sampler)
         rows = [self._checked(x_o) for x_o in observations]
         if len({len(row) for row in rows}) > 1:
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
-        starts, each = _starts(self.prior, strategy, jr.key(seed), len(rows), n)
-        result = _sample(self.prior, self.likelihood, strategy, each, starts, on_device(np.stack(rows)), n)
+        starts, each = _starts(self.prior, sampler, jr.key(seed), len(rows), n)
+        result = _sample(self.prior, self.likelihood, sampler, each, starts, on_device(np.stack(rows)), n)
         draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, _unstack(result), strict=True)]
         if not all(_is_sampled(one) for one in draws):
             raise InputError(
@@ -184,22 +184,22 @@ class Posterior(eqx.Module):
         return rows
 
 
-def _default_strategy(likelihood: AbstractLikelihood) -> Strategy:
+def _default_sampler(likelihood: AbstractLikelihood) -> Sampler:
     return Exchange() if isinstance(likelihood, DoublyIntractableLikelihood) else TemperedSmc()
 
 
-def _check_kinds(likelihood: AbstractLikelihood, strategy: Strategy) -> None:
+def _check_kinds(likelihood: AbstractLikelihood, sampler: Sampler) -> None:
     """Refuse a sampler that would ignore Z(theta), and one that needs the parts of a Z(theta) that is not there."""
     name = type(likelihood).__name__
-    if isinstance(strategy, AbstractStrategy) and not isinstance(likelihood, TractableLikelihood):
+    if isinstance(sampler, AbstractPosteriorSampler) and not isinstance(likelihood, TractableLikelihood):
         raise InputError(
-            f"expected a strategy for doubly intractable likelihoods such as {name}; got {type(strategy).__name__}, "
+            f"expected a sampler for doubly intractable likelihoods such as {name}; got {type(sampler).__name__}, "
             "which would ignore Z(theta); try Exchange(), or Normalised(likelihood, log_normaliser) with a fitted one."
         )
     takes = isinstance(likelihood, DoublyIntractableLikelihood | Normalised)
-    if isinstance(strategy, AbstractDoublyIntractableStrategy) and not takes:
+    if isinstance(sampler, AbstractDoublyIntractableSampler) and not takes:
         raise InputError(
-            f"expected a doubly intractable likelihood for {type(strategy).__name__}; got {name}, which needs no "
+            f"expected a doubly intractable likelihood for {type(sampler).__name__}; got {name}, which needs no "
             "auxiliary data; try TemperedSmc()."
         )
 
@@ -227,11 +227,11 @@ def _target(prior: Prior, likelihood: AbstractLikelihood, prepared) -> DoublyInt
 
 
 def _starts(
-    prior: Prior, strategy: Strategy, key: PRNGKeyArray, observations: int, n: int
+    prior: Prior, sampler: Sampler, key: PRNGKeyArray, observations: int, n: int
 ) -> tuple[Float[Array, "observation start dim"], Key[Array, " observation"]]:
     """Return where the sampler begins for each observation, in unconstrained coordinates, and a key for each."""
-    given = strategy.starts if isinstance(strategy, AbstractDoublyIntractableStrategy) else None
-    needed = strategy.prior_draws_needed(n) if given is None else 1
+    given = sampler.starts if isinstance(sampler, AbstractDoublyIntractableSampler) else None
+    needed = sampler.prior_draws_needed(n) if given is None else 1
     key_starts, key_samplers = split(key, 2)
     starts = unconstrained_draws(prior, keys(key_starts, observations), needed)
     if given is not None:
@@ -243,7 +243,7 @@ def _starts(
 def _sample(
     prior: Prior,
     likelihood: AbstractLikelihood,
-    strategy: Strategy,
+    sampler: Sampler,
     keys: Key[Array, " observation"],
     starts: Float[Array, "observation start dim"],
     rows: Float[Array, "observation rows dim_x"],
@@ -251,12 +251,12 @@ def _sample(
 ) -> Sampled:
     def one(key, starts, rows):
         prepared = jax.vmap(likelihood.prepare)(rows)
-        if isinstance(strategy, AbstractDoublyIntractableStrategy):
-            sampled = strategy(key, starts, _target(prior, likelihood, prepared), n)
+        if isinstance(sampler, AbstractDoublyIntractableSampler):
+            sampled = sampler(key, starts, _target(prior, likelihood, prepared), n)
         else:
             tractable = likelihood
             assert isinstance(tractable, TractableLikelihood)  # `_check_kinds` has seen to it
-            sampled = strategy(
+            sampled = sampler(
                 key,
                 starts,
                 prior.log_density_unconstrained,
@@ -276,12 +276,12 @@ def _sample(
 def compile_sampler(posterior: Posterior) -> None:
     """Compile what `sample` runs for one observation of one row and the default number of draws."""
     x_space = getattr(posterior.likelihood, "x_space", None)
-    prior, strategy = posterior.prior, posterior.strategy
-    if x_space is None or strategy is None:
+    prior, sampler = posterior.prior, posterior.sampler
+    if x_space is None or sampler is None:
         return
-    starts, each = _starts(prior, strategy, jr.key(0), 1, DRAWS)
+    starts, each = _starts(prior, sampler, jr.key(0), 1, DRAWS)
     rows = on_device(np.zeros((1, 1, x_space.dim_x)))
-    _sample.lower(prior, posterior.likelihood, strategy, each, starts, rows, DRAWS).compile()
+    _sample.lower(prior, posterior.likelihood, sampler, each, starts, rows, DRAWS).compile()
 
 
 @eqx.filter_jit

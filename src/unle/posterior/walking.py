@@ -5,12 +5,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from unle.errors import InputError
-from unle.posterior.doubly_intractable import AbstractDoublyIntractableStrategy
-from unle.posterior.strategies import Sampled
+from unle.posterior.doubly_intractable import AbstractDoublyIntractableSampler
+from unle.posterior.posterior_samplers import Sampled
 from unle.samplers import AbstractInner, AbstractProposal, TemperedInner, Walk, exchange
 
 
-class WalkingExchange(AbstractDoublyIntractableStrategy):
+class WalkingExchange(AbstractDoublyIntractableSampler):
     """The exchange algorithm alone: no approximation of Z(theta), no tempering.
 
     It is local: modes of the posterior that no chain starts in are not found.  `Exchange` finds them.

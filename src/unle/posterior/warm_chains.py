@@ -7,11 +7,11 @@ import jax.random as jr
 from jaxtyping import Array, Float
 
 from unle.errors import InputError
-from unle.posterior.strategies import AbstractStrategy, Sampled
+from unle.posterior.posterior_samplers import AbstractPosteriorSampler, Sampled
 from unle.samplers import AbstractKernel, Mala, PerChainStepSize, fit_whitening, run_chains
 
 
-class WarmChains(AbstractStrategy):
+class WarmChains(AbstractPosteriorSampler):
     """Chains in coordinates whitened by where they start, and again by where they are after the warm-up.
 
     They stay in the modes that they start in.  That is a weakness where modes were missed, and a strength where a

@@ -1,4 +1,4 @@
-r"""Energies over proposals, and what is done about their Z(theta): the parts of `SUNLE(normalising=...)`.
+r"""Energies over proposals, and what is done about their Z(theta): the parts of `SUNLE(normaliser=...)`.
 
 * `Tilted` trains the joint model over the parameters that were simulated, which makes Z(theta) constant there: the
   posterior is an ordinary one.
@@ -37,7 +37,7 @@ from unle.models import (
     geometric_pool,
     mixture,
 )
-from unle.posterior import AbstractDoublyIntractableStrategy, Exchange
+from unle.posterior import AbstractDoublyIntractableSampler, Exchange
 from unle.train import (
     DataParticles,
     LogNormaliserTraining,
@@ -59,14 +59,14 @@ class Resolved(NamedTuple):
 
     Attributes:
         likelihood: of the observation.
-        strategy: that draws from its posterior; None for an ordinary one, which any strategy can sample.
+        sampler: that draws from its posterior; None for an ordinary one, which any sampler can sample.
         error: largest error of log Z over the members, in nats, or NaN where none was learned.
         error_sd: largest standard deviation of the errors over the members, likewise.
         noise_sd: how much of that the noise of the estimates it was compared with explains.
     """
 
     likelihood: TractableLikelihood
-    strategy: AbstractDoublyIntractableStrategy | None
+    sampler: AbstractDoublyIntractableSampler | None
     error: float
     error_sd: float = float("nan")
     noise_sd: float = float("nan")
@@ -103,7 +103,7 @@ class Fitted(NamedTuple):
         return [gain >= TRAINED * max(self.gains) for gain in self.gains]
 
 
-class AbstractNormalising(eqx.Module):
+class AbstractNormaliser(eqx.Module):
     """How energies are trained, and how their likelihood is made fit for a posterior."""
 
     energies: eqx.AbstractVar[TiltedTraining]
@@ -113,7 +113,7 @@ class AbstractNormalising(eqx.Module):
         """Return the likelihood to use."""
 
 
-class Tilted(AbstractNormalising):
+class Tilted(AbstractNormaliser):
     """Train energies by maximum likelihood of the *joint* model over the parameters that were simulated.
 
     Args:
@@ -127,7 +127,7 @@ class Tilted(AbstractNormalising):
         return Resolved(fitted.ensemble, None, float("nan"))
 
 
-class Divi(AbstractNormalising):
+class Divi(AbstractNormaliser):
     """Learn log Z(theta) of every member by matching gradients and values.
 
     Args:
@@ -144,7 +144,7 @@ class Divi(AbstractNormalising):
         return _divided(key, members, fitted.theta, self.training, [None] * len(members))
 
 
-class Online(AbstractNormalising):
+class Online(AbstractNormaliser):
     """Learn log Z(theta) from the particles that training kept, then finish as `Divi` does.
 
     Args:
@@ -171,7 +171,7 @@ class Online(AbstractNormalising):
         return _divided(key_fit, members, fitted.theta, self.training, starts)
 
 
-class ByExchange(AbstractNormalising):
+class ByExchange(AbstractNormaliser):
     """Sample the doubly intractable posterior of all members together by the exchange algorithm.
 
     The members become one conditional model, their geometric pool (`unle.models.geometric_pool`), without those whose
@@ -180,12 +180,12 @@ class ByExchange(AbstractNormalising):
     density, `Posterior.log_prob`.
 
     Args:
-        strategy: the sampler.
+        sampler: the sampler.
         surrogate: how log Z(theta) is learned for proposals.
         energies: how energies are trained.
     """
 
-    strategy: Exchange = Exchange()
+    sampler: Exchange = Exchange()
     surrogate: LogNormaliserTraining = LogNormaliserTraining(particles=128, temperatures=1, iterations=300)
     energies: TiltedTraining = CONDITIONAL
 
@@ -193,7 +193,7 @@ class ByExchange(AbstractNormalising):
         """Pool the members, and leave Z(theta) to the sampler."""
         pool = geometric_pool(fitted.members, [float(learned) for learned in fitted.trained])
         fit = fit_log_normaliser(key, pool, fitted.theta, settings=self.surrogate)
-        return Resolved(Normalised(pool, fit.log_normaliser), self.strategy, float("nan"))
+        return Resolved(Normalised(pool, fit.log_normaliser), self.sampler, float("nan"))
 
 
 def _divided(key, members, theta, training: LogNormaliserTraining, starts: Sequence[LogNormaliser | None]) -> Resolved:

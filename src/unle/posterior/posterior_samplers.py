@@ -1,6 +1,6 @@
 r"""Ways to draw from a posterior whose likelihood is known up to a constant.
 
-A strategy sees two functions of one point u in the prior's unconstrained coordinates, log p(u) and log q(x_o | u), and
+A sampler sees two functions of one point u in the prior's unconstrained coordinates, log p(u) and log q(x_o | u), and
 returns draws with axes (chain, draw, dim).  `TemperedSmc`, the default, is global: it gets the weights of separate
 modes right.  `Chains` runs any Markov kernel from prior draws and is local: fine for one mode, wrong for several.
 """
@@ -33,7 +33,7 @@ from unle.samplers.kernels import LogDensity
 
 
 class Sampled(NamedTuple):
-    """What a strategy returns.
+    """What a sampler returns.
 
     Attributes:
         draws: in unconstrained coordinates.
@@ -50,7 +50,7 @@ class Sampled(NamedTuple):
     inner: InnerHealth | None = None
 
 
-class AbstractStrategy(eqx.Module):
+class AbstractPosteriorSampler(eqx.Module):
     """How draws are made."""
 
     @abc.abstractmethod
@@ -77,7 +77,7 @@ class AbstractStrategy(eqx.Module):
         """Return how many prior draws a call for n draws starts from."""
 
 
-class TemperedSmc(AbstractStrategy):
+class TemperedSmc(AbstractPosteriorSampler):
     """Sequential Monte Carlo from the prior to the posterior, on several independent islands.
 
     Each island is a whole run with its own particles; islands are what `chain` means in the draws, so R-hat compares
@@ -140,7 +140,7 @@ class TemperedSmc(AbstractStrategy):
         return Sampled(draws, jnp.mean(acceptance), run.log_evidence, run.path)
 
 
-class Chains(AbstractStrategy):
+class Chains(AbstractPosteriorSampler):
     """Markov chains from prior draws, warmed up in coordinates whitened by the chains themselves.
 
     Args:

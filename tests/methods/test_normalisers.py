@@ -5,8 +5,8 @@ from itertools import compress
 import numpy as np
 import pytest
 
-from unle.methods import normalising
-from unle.methods.normalising import Divi, Fitted
+from unle.methods import normalisers
+from unle.methods.normalisers import Divi, Fitted
 
 THETA = np.zeros((4, 2))
 
@@ -29,7 +29,7 @@ class Named(Fitted):
 )
 def test_members_that_learned_nothing_are_left_out(monkeypatch, gains, kept):
     seen = []
-    monkeypatch.setattr(normalising, "_divided", lambda key, members, *rest: seen.extend(members))
+    monkeypatch.setattr(normalisers, "_divided", lambda key, members, *rest: seen.extend(members))
     fitted = Named.__new__(Named, None, [2, 0, 1], gains, THETA, None, None)
     assert list(compress(fitted.order, fitted.trained)) == kept
     Divi()(None, fitted)
