@@ -15,7 +15,7 @@ from unle import AUNLE, TiltedTraining, task
 from unle.bench.lockstep import Lockstep, run_together
 from unle.compiling import RUNNER, large_program, meanwhile
 from unle.errors import UnleWarning
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 from unle.train import GaussianTraining, make_splits
 
 

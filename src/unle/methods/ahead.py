@@ -12,7 +12,7 @@ from unle.methods.rounds import Fitting
 from unle.models import AbstractBase, AbstractLikelihood, Ensemble, TiltedModel, length_seen, reach_of
 from unle.posterior import AbstractPosteriorSampler, sampler_compiled
 from unle.space import Prior
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 from unle.train import TiltedTraining
 
 

@@ -31,7 +31,7 @@ from unle.methods.selection import certificate_of, record_fit, select_model, sto
 from unle.models import AbstractBase, Ensemble, Repeated, in_two_views, over_cells
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.space import Prior
-from unle.space.transfer import split
+from unle.space.host_device import split
 from unle.train import (
     AbstractBaseTraining,
     GaussianTraining,

@@ -16,7 +16,7 @@ from functools import reduce
 from jaxtyping import PRNGKeyArray
 
 from unle.methods.selection import clearly_better, simplest_as_good
-from unle.space.transfer import split
+from unle.space.host_device import split
 from unle.train import TiltedFit, WarmStart, places
 
 MOSTLY = 0.75  # of the gain of full energies: with that the residuals say nearly all

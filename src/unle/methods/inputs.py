@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from unle.errors import InputError
 from unle.simulators import Simulations
 from unle.space import Prior, ThetaSpace, XSpace
-from unle.space.transfer import on_device, on_host
+from unle.space.host_device import on_device, on_host
 
 FEWEST = 32  # simulations; fewer cannot be split into training and held-out rows that mean anything
 

@@ -20,7 +20,7 @@ from unle.models import DoublyIntractableLikelihood, TractableLikelihood, over_c
 from unle.progress import progress
 from unle.simulators import Simulations
 from unle.space import Blocks, Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, repeated_blocks
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 from unle.store import SimulationStore, StoredRows
 from unle.store.lots import Reservoir
 from unle.train import Splits, Stream, fit_validity, held_out_size, make_splits

@@ -24,9 +24,8 @@ from unle.methods.pairs import order_of_rows
 from unle.models import TiltedLikelihood, TiltedModel
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.simulators import Simulations
-from unle.space import Prior
-from unle.space.plain import plain_theta_space, plain_x_space
-from unle.space.transfer import on_device, split
+from unle.space import Prior, fit_theta_space, fit_x_space
+from unle.space.host_device import on_device, split
 from unle.store import SimulationStore
 from unle.train import JointSpace, PersistentChains, WarmSmc, make_splits
 from unle.train.paper import PaperFit, PaperTraining, fit_as_printed, measure
@@ -73,7 +72,7 @@ class PaperAUNLE(eqx.Module):
         theta, x = valid_pairs(as_simulations(simulations), self.prior)
         rows = order_of_rows(np.asarray(theta, float), np.asarray(x, float))
         theta, x = np.asarray(theta, float)[rows], np.asarray(x, float)[rows]
-        theta_space, x_space = plain_theta_space(theta), plain_x_space(x)
+        theta_space, x_space = fit_theta_space(theta, plain=True), fit_x_space(x, plain=True)
 
         def on_look(record):
             if on_metrics is not None:

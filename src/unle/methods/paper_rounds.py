@@ -41,9 +41,17 @@ from unle.models import (
 from unle.posterior import Posterior, WalkingExchange, WarmChains
 from unle.samplers import FollowingInner
 from unle.simulators import Simulations
-from unle.space import Prior, ThetaSpace, XSpace, affine_change
-from unle.space.plain import plain_theta_space, plain_x_space
-from unle.space.transfer import on_device, split
+from unle.space import (
+    Prior,
+    ThetaSpace,
+    XSpace,
+    affine_change,
+    fit_theta_space,
+    fit_x_space,
+    restandardise_theta,
+    restandardise_x,
+)
+from unle.space.host_device import on_device, split
 from unle.train import JointSpace, LogNormaliserTraining, fit_validity, make_splits, pad
 from unle.train.divi import DiviChains, fit_divi
 from unle.train.paper import PaperFit, PaperTraining, fit_as_printed, measure
@@ -218,9 +226,10 @@ class PaperRounds(AbstractRounds):
         theta, x = (np.asarray(part, float) for part in (self.simulations.valid_theta, self.simulations.valid_x))
         latest = slice(-max(self._latest, FEWEST), None)
         if self._first is None:
-            self._first = plain_theta_space(theta), plain_x_space(x)
+            self._first = fit_theta_space(theta, plain=True), fit_x_space(x, plain=True)
         first_theta, first_x = self._first
-        theta_space, x_space = plain_theta_space(theta[latest], first_theta), plain_x_space(x[latest], first_x)
+        theta_space = restandardise_theta(first_theta, theta[latest], plain=True)
+        x_space = restandardise_x(first_x, x[latest], plain=True)
         t = theta_space.forward_table(theta)
         rows = np.flatnonzero(np.all(np.abs(t) <= BEYOND, axis=1) | (len(self.history) == 0))
         return _Frame(theta_space, x_space, rows, apply_space(theta_space, theta[rows]), apply_space(x_space, x[rows]))

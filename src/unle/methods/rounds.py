@@ -47,7 +47,7 @@ from unle.models import (
 from unle.posterior import Posterior, TemperedSmc
 from unle.simulators import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 from unle.train import Carried, Splits, ValidityFit, fit_validity, make_splits
 
 HELD_OUT = 20_000  # of the seed: rows are held out from a member in all rounds, or its energies would know them

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.errors import UnleWarning
 from unle.models import AbstractBase, FixedMeasure, NoEnergy, TiltedModel
 from unle.progress import tell
-from unle.space.transfer import keys, on_device, split
+from unle.space.host_device import keys, on_device, split
 from unle.train import (
     AbstractParticles,
     Certificate,

@@ -12,7 +12,7 @@ from scipy.stats import qmc
 from unle.models.consensus import Consensus
 from unle.models.likelihood import Ensemble, TractableLikelihood
 from unle.models.mixture import Mixture
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 
 POINTS = 16  # of a cell; a power of two
 MOST_CELLS = 12  # coordinates with cells: with more, one of the points would have all the weight; the middle is taken

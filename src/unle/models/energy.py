@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.models.mlp import Mlp
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 
 FADES_OVER = 16.0  # of |v|^2: a Gaussian base falls by 8 nats meanwhile, one with tails by less
 

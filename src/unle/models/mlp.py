@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 
 
 class Mlp(eqx.Module):

@@ -19,7 +19,7 @@ from scipy.stats import chi2
 
 from unle.models.bases import AbstractBase, FixedMeasure
 from unle.models.noise import NoisyBase
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 
 FARTHEST = 0.999  # share of the base's draws within the distance up to which an energy counts in full
 DRAWS = 20_000

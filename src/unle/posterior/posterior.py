@@ -28,7 +28,7 @@ from unle.posterior.draws import Draws
 from unle.posterior.posterior_samplers import AbstractPosteriorSampler, Sampled, TemperedSmc
 from unle.samplers import Family
 from unle.space import Prior, unconstrained_draws
-from unle.space.transfer import keys, on_device, split
+from unle.space.host_device import keys, on_device, split
 from unle.store.modules import load_module, save_module
 
 DRAWS = 10_000  # if nobody says how many

@@ -1,14 +1,21 @@
-"""What theta and x are: the prior, its smooth coordinates, and the standardised space of the data."""
+"""What theta and x are: the prior, its smooth coordinates, and the standardised spaces that networks see.
+
+In: a user's distributions, and simulations.  Out: a `Prior`, a `ThetaSpace` and an `XSpace`.
+
+Read `prior` first, with `blocks` (which distributions are allowed), `bijections` (coordinates on all of R^d) and
+`prior_json` (a prior as plain data).  Then `scaling` (the spaces) and `fit_spaces` (how they are fitted), with
+`marginals` (transforms of single coordinates), `cells` (counts and atoms) and `repetition` (repeated measurements).
+`host_device` moves arrays and random keys to the device.
+"""
 
 from unle.space.cells import Cells
+from unle.space.fit_spaces import affine_change, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
 from unle.space.marginals import Marginals, choose_marginals
 from unle.space.prior import Prior, unconstrained_draws
 from unle.space.repetition import Blocks, repeated_blocks
-from unle.space.restandardise import affine_change, restandardise_theta, restandardise_x
-from unle.space.scaling import Standardiser, ThetaSpace, XSpace, fit_theta_space, fit_x_space
+from unle.space.scaling import Standardiser, ThetaSpace, XSpace
 
 __all__ = [
-    "affine_change",
     "Blocks",
     "Cells",
     "Marginals",
@@ -16,6 +23,7 @@ __all__ = [
     "Standardiser",
     "ThetaSpace",
     "XSpace",
+    "affine_change",
     "choose_marginals",
     "fit_theta_space",
     "fit_x_space",

@@ -14,7 +14,7 @@ import numpy as np
 from numpyro import distributions as dist
 
 from unle.errors import InputError
-from unle.space.charts import AbstractChart
+from unle.space.bijections import AbstractBijection
 
 # Distributions with draws or a log_prob but no normalised density: atoms, improper ones, censored data.
 _WITHOUT_DENSITY = (dist.Delta, dist.ImproperUniform, dist.Unit, dist.MaskedDistribution)
@@ -107,11 +107,11 @@ def _check_mixture(distribution: dist.Distribution) -> None:
                 )
 
 
-def check_density(block: dist.Distribution, chart: AbstractChart) -> None:
+def check_density(block: dist.Distribution, bijection: AbstractBijection) -> None:
     """Trace one draw and its density, without computing them: a distribution may turn out to lack one."""
     try:
         draw = jax.eval_shape(block.sample, jr.key(0))
-        jax.eval_shape(chart.log_density, jax.ShapeDtypeStruct(block.shape(), jnp.result_type(float)))
+        jax.eval_shape(bijection.log_density, jax.ShapeDtypeStruct(block.shape(), jnp.result_type(float)))
     except (NotImplementedError, ImportError) as error:
         raise InputError(
             f"expected a distribution with draws and a density; {type(block).__name__} lacks one of them."

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 
 MOST_ATOMS = 3  # of one coordinate
 FEWEST_ROWS = 50  # with fewer, ties are chance
@@ -45,6 +45,12 @@ class Cells(eqx.Module):
     origin: Float[Array, " dim_x"]
     atoms: Float[Array, "atom dim_x"]
     widths: Float[Array, "atom dim_x"]
+
+    @classmethod
+    def none(cls, dim_x: int) -> "Cells":
+        """Return cells that spread nothing."""
+        zeros, no_atoms = np.zeros(dim_x), np.zeros((0, dim_x))
+        return cls(*map(on_device, (zeros, zeros, no_atoms, no_atoms)))
 
     @property
     def which(self) -> list[int]:

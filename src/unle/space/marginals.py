@@ -22,7 +22,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from scipy.special import ndtri
 
 from unle.errors import InputError
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 
 KINDS = ("identity", "log", "asinh", "Yeo-Johnson")  # from simplest to most flexible; the index is the code
 IDENTITY, LOG, ASINH, YEO_JOHNSON = range(4)
@@ -95,6 +95,12 @@ class Marginals(eqx.Module):
     def names(self) -> tuple[str, ...]:
         """Return the name of every coordinate's transform."""
         return tuple(KINDS[int(kind)] for kind in np.asarray(self.kind))
+
+
+def identity_marginals(dim: int) -> Marginals:
+    """Return transforms that change nothing."""
+    ones = on_device(np.ones(dim), jnp.result_type(float))
+    return Marginals(on_device(np.full(dim, IDENTITY), np.int32), 0 * ones, ones, ones, ones)
 
 
 def choose_marginals(values: ArrayLike, *, gain: float = GAIN) -> Marginals:

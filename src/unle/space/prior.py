@@ -17,9 +17,9 @@ from numpyro import distributions as dist
 
 from unle.compiling import large_program
 from unle.errors import InputError
-from unle.space import families
+from unle.space import prior_json
+from unle.space.bijections import AbstractBijection, bijection_of, unwrap
 from unle.space.blocks import as_block, check_density, size_of
-from unle.space.charts import AbstractChart, chart_of, unwrap
 
 Numbers = ArrayLike | Sequence[Any]  # what a user may write for a vector: an array, a list, one number
 
@@ -44,7 +44,7 @@ class Prior(eqx.Module):
     """
 
     distributions: tuple[dist.Distribution, ...]
-    charts: tuple[AbstractChart, ...]
+    bijections: tuple[AbstractBijection, ...]
     names: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(
@@ -57,10 +57,10 @@ class Prior(eqx.Module):
         if not blocks:
             raise InputError("expected at least one distribution; got an empty list.")
         self.distributions = tuple(as_block(block) for block in blocks)
-        self.charts = tuple(chart_of(block, block.shape()) for block in self.distributions)
+        self.bijections = tuple(bijection_of(block, block.shape()) for block in self.distributions)
         self.names = _checked_names(names, sum(size_of(block) for block in self.distributions))
-        for block, chart in zip(self.distributions, self.charts, strict=True):
-            check_density(block, chart)
+        for block, bijection in zip(self.distributions, self.bijections, strict=True):
+            check_density(block, bijection)
 
     @classmethod
     def uniform(cls, low: Numbers, high: Numbers, names: Sequence[str] | None = None) -> "Prior":
@@ -90,8 +90,8 @@ class Prior(eqx.Module):
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest value of every parameter, shape (d,) each, +-inf where there is none."""
-        low = np.concatenate([np.ravel(chart.low) for chart in self.charts])
-        high = np.concatenate([np.ravel(chart.high) for chart in self.charts])
+        low = np.concatenate([np.ravel(bijection.low) for bijection in self.bijections])
+        high = np.concatenate([np.ravel(bijection.high) for bijection in self.bijections])
         return low, high
 
     def sample(self, n: int, *, seed: int = 0) -> Float[np.ndarray, "n dim"]:
@@ -123,34 +123,34 @@ class Prior(eqx.Module):
     def _within(self, blocks: list[Any]) -> Float[Array, " dim"]:
         """Join one draw of every block; rounding may step over a wall."""
         numbers = [jnp.asarray(theta, dtype=jnp.result_type(float)) for theta in blocks]
-        within = [jnp.clip(theta, c.low, c.high) for theta, c in zip(numbers, self.charts, strict=True)]
+        within = [jnp.clip(theta, c.low, c.high) for theta, c in zip(numbers, self.bijections, strict=True)]
         return jnp.concatenate([jnp.ravel(theta) for theta in within])
 
     def contains(self, theta: Float[Array, " dim"]) -> Bool[Array, ""]:
         """Return whether theta lies in the support."""
-        inside = [chart.contains(part) for chart, part in self._parts(theta)]
+        inside = [bijection.contains(part) for bijection, part in self._parts(theta)]
         return jnp.all(jnp.stack(inside))
 
     def log_density(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return log p(theta), -inf outside the support; its gradient is never NaN."""
         total = jnp.zeros((), theta.dtype)
-        for chart, part in self._parts(theta):
-            inside = chart.contains(part)
-            safe = jnp.where(inside, part, chart.constrain(jnp.zeros_like(part)))
-            total = total + jnp.where(inside, chart.log_density(safe), -jnp.inf)
+        for bijection, part in self._parts(theta):
+            inside = bijection.contains(part)
+            safe = jnp.where(inside, part, bijection.constrain(jnp.zeros_like(part)))
+            total = total + jnp.where(inside, bijection.log_density(safe), -jnp.inf)
         return total
 
     def constrain(self, u: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return theta(u), in the support for every u in R^d."""
-        return jnp.concatenate([jnp.ravel(chart.constrain(part)) for chart, part in self._parts(u)])
+        return jnp.concatenate([jnp.ravel(bijection.constrain(part)) for bijection, part in self._parts(u)])
 
     def unconstrain(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return u(theta), the inverse of `constrain`; theta on a wall is moved a hair inside first."""
-        return jnp.concatenate([jnp.ravel(chart.unconstrain(part)) for chart, part in self._parts(theta)])
+        return jnp.concatenate([jnp.ravel(bijection.unconstrain(part)) for bijection, part in self._parts(theta)])
 
     def log_density_unconstrained(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return log q(u) = log p(theta(u)) + log |det d theta / d u|, the density of u under the prior."""
-        parts = [chart.log_density_unconstrained(part) for chart, part in self._parts(u)]
+        parts = [bijection.log_density_unconstrained(part) for bijection, part in self._parts(u)]
         return jnp.sum(jnp.stack(parts))
 
     def spec(self) -> dict[str, Any]:
@@ -161,11 +161,11 @@ class Prior(eqx.Module):
         """
         description = {
             "names": list(self.names),
-            "blocks": [families.describe(b) for b in self.distributions],
+            "blocks": [prior_json.describe(b) for b in self.distributions],
         }
         for block, written in zip(self.distributions, description["blocks"], strict=True):
             try:
-                same = _same_numbers(block, as_block(families.build(written)))
+                same = _same_numbers(block, as_block(prior_json.build(written)))
             except InputError as error:
                 raise _undescribable(block) from error
             if not same:
@@ -177,14 +177,14 @@ class Prior(eqx.Module):
         """Build the prior that `spec` described."""
         if not (isinstance(spec, dict) and {"names", "blocks"} <= set(spec)):
             raise InputError(f"expected the description of a prior, with names and blocks; got {spec!r}.")
-        return cls([families.build(block) for block in spec["blocks"]], spec["names"])
+        return cls([prior_json.build(block) for block in spec["blocks"]], spec["names"])
 
-    def _parts(self, vector: Float[Array, " dim"]) -> list[tuple[AbstractChart, Array]]:
+    def _parts(self, vector: Float[Array, " dim"]) -> list[tuple[AbstractBijection, Array]]:
         """Cut a vector into the blocks' own shapes."""
         parts, start = [], 0
-        for block, chart in zip(self.distributions, self.charts, strict=True):
+        for block, bijection in zip(self.distributions, self.bijections, strict=True):
             stop = start + size_of(block)
-            parts.append((chart, jnp.reshape(vector[start:stop], block.shape())))
+            parts.append((bijection, jnp.reshape(vector[start:stop], block.shape())))
             start = stop
         return parts
 

@@ -1,10 +1,11 @@
-"""Standardised coordinates for data and parameters, fitted to training simulations.
+"""Standardised coordinates for data and parameters.
 
     x --spread counts and atoms over cells, drop constants--> v
       --marginal transforms--> w --(w - mean) / scale--> z --drop redundant--> modelled
 
 A coordinate that never varies cannot be standardised, and one that is a linear function of the others (in z)
 has no density; both would break training, so both are left out of the model and restored by `XSpace.inverse`.
+`unle.space.fit_spaces` fits these spaces to simulations.
 """
 
 from collections.abc import Sequence
@@ -17,10 +18,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from unle.errors import InputError
-from unle.space.cells import Cells, find_cells
-from unle.space.marginals import GAIN, ROWS, Marginals, choose_marginals
-from unle.space.repetition import Blocks
-from unle.space.transfer import on_device
+from unle.space.cells import Cells
+from unle.space.marginals import Marginals
 
 # A spread below this fraction of the magnitude is rounding: about eight units in the last place of float32.
 CONSTANT = 1e-6
@@ -30,11 +29,6 @@ REDUNDANT = 1e-4
 UNLIKE = 100 * REDUNDANT
 # Standard deviations beyond the extreme simulation from which an observation is called outside.
 OUTSIDE = 1.0
-# The standard deviation is not trusted if clipping the extreme 1 % on either side shrinks it by this factor.
-OUTLIER_RATIO = 5.0
-# Parameters only feed a network, where no Gaussian likelihood can be spoilt, so less gain is asked for,
-# little enough for log-normal priors to become normal.
-THETA_GAIN = 0.1
 
 
 class Standardiser(eqx.Module):
@@ -236,123 +230,3 @@ class XSpace(eqx.Module):
         if len(names) != self.dim_x:
             raise InputError(f"expected {self.dim_x} names, one per coordinate of x; got {len(names)}.")
         return tuple(names)
-
-
-def fit_theta_space(theta: ArrayLike) -> ThetaSpace:
-    """Fit marginal transforms, means and scales to training parameters, shape (n, d)."""
-    return ThetaSpace(standardiser=_fit(_checked(theta, "theta"), gain=THETA_GAIN))
-
-
-def fit_x_space(x: ArrayLike, blocks: Blocks | None = None) -> XSpace:
-    """Fit the standardised space of the data to training simulations, shape (n, dim_x).
-
-    Args:
-        x: the data.
-        blocks: coordinates of repeated measurements, which are then standardised alike; not if some never vary.
-
-    Raises:
-        InputError: x is not a finite table of at least two rows, or nothing in it varies.
-    """
-    x = _checked(x, "x").astype(np.float32).astype(float)  # as an observation will be rounded
-    constant = np.ptp(x, axis=0) <= CONSTANT * np.max(np.abs(x), axis=0)
-    if np.all(constant):
-        raise InputError(f"expected simulations that differ; got {len(x)} equal rows; does the simulator use theta?")
-    moving = np.flatnonzero(~constant)
-    alike = None if constant.any() else blocks
-    cells = find_cells(x, None if alike is None else _places(alike, x.shape[1]))
-    spread = cells.spread(x, np.random.default_rng(0).uniform(size=x.shape))
-    space = _fit(spread[:, moving], gain=GAIN) if alike is None else _fit_alike(spread, alike)
-    kept, weights, offset = _redundancy(space.forward_table(cells.spread(x)[:, moving]))
-    dropped = np.setdiff1d(np.arange(len(moving)), kept)
-    order = np.concatenate([kept, dropped]).astype(int)
-    return XSpace(
-        cells=cells,
-        standardiser=jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[order], leaf.dtype), space),
-        weights=on_device(weights, space.mean.dtype),
-        offset=on_device(offset, space.mean.dtype),
-        low=on_device(np.where(constant, np.median(x, axis=0), np.min(x, axis=0)), space.mean.dtype),
-        high=on_device(np.where(constant, np.median(x, axis=0), np.max(x, axis=0)), space.mean.dtype),
-        modelled=tuple(int(i) for i in moving[kept]),
-        redundant=tuple(int(i) for i in moving[dropped]),
-        constant=tuple(int(i) for i in np.flatnonzero(constant)),
-    )
-
-
-def _checked(values, name: str) -> np.ndarray:
-    values = np.asarray(values, dtype=np.float64)
-    if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 1:
-        raise InputError(f"expected {name} of shape (n, d) with at least two rows; got {values.shape}.")
-    usable = np.abs(values) < np.finfo(np.float32).max  # False for NaN too
-    if not np.all(usable):
-        row, column = np.argwhere(~usable)[0]
-        raise InputError(
-            f"expected finite {name} within the range of float32; "
-            f"got {name}[{row}, {column}] = {values[row, column]}; "
-            "mark failed simulations as invalid and leave them out."
-        )
-    return values
-
-
-def _fit(values: np.ndarray, *, gain: float) -> Standardiser:
-    """Return the standardised space of the values."""
-    marginals = choose_marginals(values, gain=gain)
-    mean, scale = _location_and_scale(marginals.forward_table(values))
-    dtype = jnp.result_type(float)
-    return Standardiser(marginals=marginals, mean=on_device(mean, dtype), scale=on_device(scale, dtype))
-
-
-def _fit_alike(x: np.ndarray, blocks: Blocks) -> Standardiser:
-    """Return the space that standardises corresponding coordinates of all blocks alike."""
-    table = np.array(blocks)
-    one = _fit(x[:, table].reshape(-1, table.shape[1]), gain=GAIN)
-    place = _places(blocks, x.shape[1])
-    return jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[place], leaf.dtype), one)
-
-
-def _places(blocks: Blocks, dim_x: int) -> np.ndarray:
-    """Return the place of every coordinate in its block."""
-    place, table = np.empty(dim_x, int), np.array(blocks)
-    place[table] = np.arange(table.shape[1])
-    return place
-
-
-def _location_and_scale(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and standard deviation, or those of clipped values where a few outliers dominate them."""
-    clipped = np.clip(w, *np.quantile(w, [0.01, 0.99], axis=0))
-    scale, robust = np.std(w, axis=0), np.std(clipped, axis=0)
-    rounding = CONSTANT * np.max(np.abs(w), axis=0)  # the standard deviation of equal values is not exactly zero
-    dominated = (robust > rounding) & (scale > OUTLIER_RATIO * robust)
-    mean = np.where(dominated, np.mean(clipped, axis=0), np.mean(w, axis=0))
-    scale = np.where(dominated, robust, scale)
-    return mean, np.where(scale > 0, scale, 1.0)
-
-
-def _redundancy(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find coordinates that are linear functions of earlier ones, z_j = weights @ z_kept + offset.
-
-    Gram-Schmidt in the order of the coordinates (QR that keeps the earliest as pivots): what is left of a
-    coordinate after projection on those kept is compared with its standard deviation. With few rows
-    everything looks dependent, so a coordinate is only tested against fewer others than half the rows.
-
-    Returns:
-        The indices kept, the weights (dropped, kept) and the offset (dropped,).
-    """
-    if len(z) > ROWS:
-        z = z[np.random.default_rng(0).permutation(len(z))[:ROWS]]
-    rows, dim = z.shape
-    centred = z - np.mean(z, axis=0)
-    directions, kept = np.zeros((rows, dim)), []
-    for j in range(dim):
-        testable = 2 * len(kept) < rows - 1
-        left = centred[:, j]
-        for _ in range(2 if testable else 0):  # once is not orthogonal enough in floating point
-            left = left - directions[:, : len(kept)] @ (directions[:, : len(kept)].T @ left)
-        length, size = np.linalg.norm(left), np.linalg.norm(centred[:, j])
-        if testable and length < REDUNDANT * size:
-            continue
-        directions[:, len(kept)] = left / (length or 1.0)  # zero if it only varies in the rows left aside
-        kept.append(j)
-    dropped = np.setdiff1d(np.arange(dim), kept)
-    weights = np.linalg.lstsq(centred[:, kept], centred[:, dropped], rcond=None)[0].T
-    offset = np.mean(z[:, dropped], axis=0) - weights @ np.mean(z[:, kept], axis=0)
-    return np.array(kept), weights, offset

@@ -30,7 +30,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from unle.compiling import large_program
 from unle.models import TiltedModel
-from unle.space.transfer import keys as host_keys
+from unle.space.host_device import keys as host_keys
 from unle.train.particles import some_rows
 
 WIDER = 1.5  # factor on the residuals of half of the draws

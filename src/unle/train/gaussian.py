@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import AbstractCorrection, Chained, ConditionalGaussian, Flex, Mlp
 from unle.models.polynomial import monomial_count
-from unle.space.transfer import on_device, split
+from unle.space.host_device import on_device, split
 from unle.train.base_training import AbstractBaseTraining
 from unle.train.gaussian_network import Rival, Start, bend, train_networks
 from unle.train.gaussian_process import Processes, fit_processes

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.compiling import SEARCHING, large_program
 from unle.models import ConditionalGaussian, Flex, Mlp
 from unle.progress import progress
-from unle.space.transfer import keys, on_device, split
+from unle.space.host_device import keys, on_device, split
 from unle.train.regression import Mean, simplest_as_good
 from unle.train.splits import Splits, pad
 from unle.train.stream import Stream, put

@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from unle.models import GaussianProcess, Kernel
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 from unle.train.regression import log_normal, shrunk_covariance
 from unle.train.splits import Splits
 

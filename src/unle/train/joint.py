@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import AbstractBase, TiltedModel
 from unle.space import Prior, ThetaSpace, unconstrained_draws
-from unle.space.transfer import keys, on_device
+from unle.space.host_device import keys, on_device
 
 SCALE_DRAWS = 2000  # as many as posteriors begin with by default: one program makes both
 

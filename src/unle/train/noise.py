@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 from unle.compiling import large_program
 from unle.models import AbstractBase, FixedMeasure, MixtureNoise, Repeated, with_noise
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 from unle.train.splits import Splits
 
 SIZES = (3, 8)  # components that are tried: a scale mixture, and one that can have several modes

@@ -43,7 +43,7 @@ from unle.errors import InputError, Outcome
 from unle.models import AbstractEnergy, FixedMeasure, LogNormaliser, MlpEnergy, TiltedModel
 from unle.progress import progress
 from unle.samplers import normalise, over_devices
-from unle.space.transfer import on_device, split
+from unle.space.host_device import on_device, split
 from unle.train.joint import JointSpace
 from unle.train.moving import PersistentChains, WarmSmc
 from unle.train.online_log_z import OnlineState, OnlineTraining, online_start, online_update

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from unle.models import Bend, Straight
 from unle.models.polynomial import monomial_count, monomials
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 from unle.train.splits import Splits, others
 
 RIDGE = 1e-3  # prior precision of standardised coefficients, against exactly collinear parameters

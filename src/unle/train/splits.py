@@ -6,7 +6,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from unle.space.transfer import on_device
+from unle.space.host_device import on_device
 
 ROWS_PER_BATCH_ROW = 40
 LARGEST_BATCH = 4096

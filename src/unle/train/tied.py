@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import AbstractBase, Repeated
+from unle.space.host_device import on_device
 from unle.space.repetition import Blocks
-from unle.space.transfer import on_device
 from unle.train.residuals import look_repeated
 from unle.train.splits import Splits
 from unle.train.validation import base_scores

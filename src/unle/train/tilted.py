@@ -27,7 +27,7 @@ from unle.errors import Outcome
 from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel, reach_of
 from unle.progress import progress
 from unle.samplers import normalise, over_devices
-from unle.space.transfer import keys, on_device, split
+from unle.space.host_device import keys, on_device, split
 from unle.train.carry import WarmStart
 from unle.train.joint import JointSpace
 from unle.train.particles import Batch, Cloud

@@ -22,7 +22,7 @@ def on_device(values: Any, dtype: Any = np.float32) -> Array:
         dtype: of the result.
 
     Example:
-        >>> from unle.space.transfer import on_device
+        >>> from unle.space.host_device import on_device
         >>> on_device([1.0, 2.0]).dtype
         dtype('float32')
     """
@@ -34,7 +34,7 @@ def split(key: PRNGKeyArray, n: int) -> tuple[PRNGKeyArray, ...]:
 
     Example:
         >>> import jax.random as jr
-        >>> from unle.space.transfer import split
+        >>> from unle.space.host_device import split
         >>> [key.shape for key in split(jr.key(0), 2)]
         [(), ()]
     """
@@ -46,7 +46,7 @@ def keys(key: PRNGKeyArray, *shape: int) -> Key[Array, "..."]:
 
     Example:
         >>> import jax.random as jr
-        >>> from unle.space.transfer import keys
+        >>> from unle.space.host_device import keys
         >>> keys(jr.key(0), 4, 2).shape
         (4, 2)
     """

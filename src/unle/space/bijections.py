@@ -1,17 +1,17 @@
-"""Charts: smooth coordinates u on all of R^k for the support of a distribution.
+"""Bijections: smooth coordinates u on all of R^k for the support of a distribution.
 
 Samplers with gradients want a density on R^k that is finite and smooth everywhere; a prior often lives on a
-box or on a half line. A chart is the bijection u -> theta between the two, together with the density of u,
+box or on a half line. A bijection maps u to theta, and knows the density of u,
 
     log q(u) = log p(theta(u)) + log |d theta / d u|.
 
-Which chart a distribution gets depends on its support alone:
+Which one a distribution gets depends on its support alone:
 
 * an interval [a, b]: theta = a + (b - a) Phi(u), with Phi the normal distribution function. A uniform
   distribution becomes exactly N(0, 1) in u, which is the easiest target there is;
 * a half line above or below an edge: theta = edge +- exp(u);
 * the real line: theta = u;
-* a transformed distribution, theta = T(y): the chart of y, followed by T. Then q is the density of the base's
+* a transformed distribution, theta = T(y): the bijection of y, followed by T. Then q is the density of the base's
   own coordinate and needs no log-determinant: log-normal is exactly normal, log-uniform exactly N(0, 1);
 * anything else that numpyro can map without changing the number of dimensions: `biject_to(support)`.
 
@@ -43,7 +43,7 @@ ERFC = (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807)
 ERFC += (-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223)
 
 
-class AbstractChart(eqx.Module):
+class AbstractBijection(eqx.Module):
     """Coordinates u for the support of one block, which ends at `low` and `high`, or at +-inf."""
 
     low: eqx.AbstractVar[Float[Array, "*block"]]
@@ -55,11 +55,11 @@ class AbstractChart(eqx.Module):
 
     @abstractmethod
     def unconstrain(self, theta: Float[Array, "*block"]) -> Float[Array, "*block"]:
-        """Return u(theta); a theta on a wall is first moved a hair inside, so that u is finite."""
+        """Return u(theta), finite also for a theta on the boundary, which is first moved inside a little."""
 
     @abstractmethod
     def log_density(self, theta: Float[Array, "*block"]) -> Float[Array, ""]:
-        """Return log p(theta) for a theta in the support; on a wall, its value a hair inside."""
+        """Return log p(theta) for a theta in the support; on the boundary, its value a little inside."""
 
     @abstractmethod
     def log_density_unconstrained(self, u: Float[Array, "*block"]) -> Float[Array, ""]:
@@ -70,29 +70,37 @@ class AbstractChart(eqx.Module):
         """Return whether theta lies in the support; `slack` forgives rounding, relative to the width."""
 
 
-class IntervalChart(AbstractChart):
-    """An interval per coordinate: theta = low + (high - low) Phi(u)."""
+class DirectBijection(AbstractBijection):
+    """A bijection chosen by the support of one distribution, whose own `log_prob` is the density of theta."""
 
     distribution: dist.Distribution
     low: Float[Array, "*block"]
     high: Float[Array, "*block"]
 
+    def log_density(self, theta):
+        """Return log p(theta)."""
+        return jnp.sum(self.distribution.log_prob(self._inside(theta)))
+
+    def _inside(self, theta):
+        """Return theta, moved off the boundary where there is one."""
+        return theta
+
+
+class IntervalBijection(DirectBijection):
+    """An interval per coordinate: theta = low + (high - low) Phi(u)."""
+
     def constrain(self, u):
-        """Return low + (high - low) Phi(u), measured from the nearer wall and never outside the walls."""
+        """Return low + (high - low) Phi(u), measured from the nearer end and never outside of the interval."""
         distance = (self.high - self.low) * ndtr_below(jnp.where(u < 0, u, -u))
         return jnp.clip(jnp.where(u < 0, self.low + distance, self.high - distance), self.low, self.high)
 
     def unconstrain(self, theta):
         """Return Phi^-1((theta - low) / (high - low))."""
         below, above = theta - self.low, self.high - theta
-        hair = jnp.finfo(theta.dtype).eps / 2
+        smallest = jnp.finfo(theta.dtype).eps / 2
         nearer = jnp.where(below < above, below, above)
-        u = ndtri(jnp.maximum(nearer / (self.high - self.low), hair))
+        u = ndtri(jnp.maximum(nearer / (self.high - self.low), smallest))
         return jnp.where(below < above, u, -u)
-
-    def log_density(self, theta):
-        """Return log p(theta)."""
-        return jnp.sum(self.distribution.log_prob(self._inside(theta)))
 
     def log_density_unconstrained(self, u):
         """Return log p(theta(u)) + log(high - low) + log phi(u); closed forms for uniform and beta."""
@@ -111,35 +119,28 @@ class IntervalChart(AbstractChart):
         return jnp.all((theta >= self.low - room) & (theta <= self.high + room))
 
     def _inside(self, theta):
-        return jnp.clip(theta, self.low + _hair(self.low), self.high - _hair(self.high))
+        return jnp.clip(theta, self.low + _margin(self.low), self.high - _margin(self.high))
 
 
-class HalfLineChart(AbstractChart):
+class HalfLineBijection(DirectBijection):
     """A half line per coordinate: theta = edge + exp(u) above an edge, theta = edge - exp(u) below one."""
 
-    distribution: dist.Distribution
-    low: Float[Array, "*block"]
-    high: Float[Array, "*block"]
     above: bool = eqx.field(static=True)
     closed: bool = eqx.field(static=True)
 
     def constrain(self, u):
         """Return edge +- exp(u), strictly on the right side of the edge."""
-        return self._at(_hair(self._edge) + jnp.exp(jnp.clip(u, LOG_SMALLEST, LOG_LARGEST)))
+        return self._at(_margin(self._edge) + jnp.exp(jnp.clip(u, LOG_SMALLEST, LOG_LARGEST)))
 
     def unconstrain(self, theta):
         """Return log |theta - edge|."""
-        hair = _hair(self._edge)
-        return jnp.log(jnp.maximum(self._distance(theta) - hair, hair))
-
-    def log_density(self, theta):
-        """Return log p(theta)."""
-        return jnp.sum(self.distribution.log_prob(self._inside(theta)))
+        margin = _margin(self._edge)
+        return jnp.log(jnp.maximum(self._distance(theta) - margin, margin))
 
     def log_density_unconstrained(self, u):
         """Return log p(theta(u)) + u; beyond the range of float32 it keeps falling, by one per unit of u."""
-        held = jnp.clip(u, LOG_SMALLEST, LOG_SQUARABLE)
-        return self.log_density(self.constrain(held)) + jnp.sum(held - jnp.abs(u - held))
+        clipped = jnp.clip(u, LOG_SMALLEST, LOG_SQUARABLE)
+        return self.log_density(self.constrain(clipped)) + jnp.sum(clipped - jnp.abs(u - clipped))
 
     def contains(self, theta, *, slack=0.0):
         """Return whether theta is finite and on the right side of the edge."""
@@ -157,16 +158,12 @@ class HalfLineChart(AbstractChart):
         return self.low + distance if self.above else self.high - distance
 
     def _inside(self, theta):
-        nearest = self._at(_hair(self._edge))
+        nearest = self._at(_margin(self._edge))
         return jnp.maximum(theta, nearest) if self.above else jnp.minimum(theta, nearest)
 
 
-class LineChart(AbstractChart):
+class LineBijection(DirectBijection):
     """The real line: theta = u."""
-
-    distribution: dist.Distribution
-    low: Float[Array, "*block"]
-    high: Float[Array, "*block"]
 
     def constrain(self, u):
         """Return u."""
@@ -175,10 +172,6 @@ class LineChart(AbstractChart):
     def unconstrain(self, theta):
         """Return theta."""
         return theta
-
-    def log_density(self, theta):
-        """Return log p(theta)."""
-        return jnp.sum(self.distribution.log_prob(theta))
 
     def log_density_unconstrained(self, u):
         """Return log p(u)."""
@@ -189,16 +182,40 @@ class LineChart(AbstractChart):
         return jnp.all(jnp.isfinite(theta))
 
 
-class TransformedChart(AbstractChart):
-    """A transformed distribution, theta = T_m(... T_1(y)): the chart of y, followed by the transforms."""
+class NumpyroBijection(DirectBijection):
+    """Other supports that numpyro maps one-to-one, as ordered vectors: theta = biject_to(support)(u)."""
 
-    base: AbstractChart
+    def constrain(self, u):
+        """Return biject_to(support)(u)."""
+        return jnp.asarray(dist.biject_to(self.distribution.support)(u))
+
+    def unconstrain(self, theta):
+        """Return the inverse of `constrain`."""
+        return jnp.asarray(dist.biject_to(self.distribution.support).inv(theta))
+
+    def log_density_unconstrained(self, u):
+        """Return log p(theta(u)) + log |d theta / d u|."""
+        theta = self.constrain(u)
+        log_det = dist.biject_to(self.distribution.support).log_abs_det_jacobian(u, theta)
+        return self.log_density(theta) + jnp.sum(jnp.asarray(log_det))
+
+    def contains(self, theta, *, slack=0.0):
+        """Return whether theta satisfies numpyro's constraint."""
+        support = self.distribution.support
+        assert support is not None
+        return jnp.all(jnp.asarray(support(theta)))
+
+
+class TransformedBijection(AbstractBijection):
+    """A transformed distribution, theta = T_m(... T_1(y)): the bijection of y, followed by the transforms."""
+
+    base: AbstractBijection
     steps: tuple[transforms.Transform, ...]
     low: Float[Array, "*block"]
     high: Float[Array, "*block"]
 
     def constrain(self, u):
-        """Return T(y(u)), clipped to the support against rounding."""
+        """Return T(y(u)), clipped to the support."""
         value = self.base.constrain(u)
         for step in self.steps:
             if isinstance(step, transforms.ExpTransform):  # an overflow would turn gradients into NaN
@@ -222,8 +239,8 @@ class TransformedChart(AbstractChart):
     def contains(self, theta, *, slack=0.0):
         """Return whether T^-1(theta) lies in the support of the base."""
         room = slack * (1 + jnp.abs(theta))
-        walls = jnp.all((theta >= self.low - room) & (theta <= self.high + room) & jnp.isfinite(theta))
-        return walls & self.base.contains(self._pull_back(theta)[0], slack=slack + ROUNDING)
+        within = jnp.all((theta >= self.low - room) & (theta <= self.high + room) & jnp.isfinite(theta))
+        return within & self.base.contains(self._pull_back(theta)[0], slack=slack + ROUNDING)
 
     def _pull_back(self, theta):
         """Return y = T^-1(theta) and log |det dT/dy|."""
@@ -235,62 +252,30 @@ class TransformedChart(AbstractChart):
         return theta, log_det
 
 
-class BijectorChart(AbstractChart):
-    """Other supports that numpyro maps one-to-one, as ordered vectors: theta = biject_to(support)(u)."""
-
-    distribution: dist.Distribution
-    low: Float[Array, "*block"]
-    high: Float[Array, "*block"]
-
-    def constrain(self, u):
-        """Return biject_to(support)(u)."""
-        return jnp.asarray(dist.biject_to(self.distribution.support)(u))
-
-    def unconstrain(self, theta):
-        """Return the inverse of `constrain`."""
-        return jnp.asarray(dist.biject_to(self.distribution.support).inv(theta))
-
-    def log_density(self, theta):
-        """Return log p(theta)."""
-        return jnp.sum(self.distribution.log_prob(theta))
-
-    def log_density_unconstrained(self, u):
-        """Return log p(theta(u)) + log |d theta / d u|."""
-        theta = self.constrain(u)
-        log_det = dist.biject_to(self.distribution.support).log_abs_det_jacobian(u, theta)
-        return self.log_density(theta) + jnp.sum(jnp.asarray(log_det))
-
-    def contains(self, theta, *, slack=0.0):
-        """Return whether theta satisfies numpyro's constraint."""
-        support = self.distribution.support
-        assert support is not None
-        return jnp.all(jnp.asarray(support(theta)))
-
-
-def chart_of(distribution: dist.Distribution, shape: tuple[int, ...]) -> AbstractChart:
-    """Choose the chart of a distribution whose draws have the given shape, () or (k,).
+def bijection_of(distribution: dist.Distribution, shape: tuple[int, ...]) -> AbstractBijection:
+    """Choose the bijection of a distribution whose draws have the given shape, () or (k,).
 
     Raises:
         InputError: the support has an empty interval, or no coordinates of the same dimension.
     """
     core = unwrap(distribution)
     if isinstance(core, dist.TransformedDistribution) and _one_to_one(core, shape):
-        base, steps = chart_of(core.base_dist, shape), tuple(core.transforms)
+        base, steps = bijection_of(core.base_dist, shape), tuple(core.transforms)
         low, high = _pushed_ends(base, steps, *_ends(_base_constraint(core.support), shape))
-        return TransformedChart(base=base, steps=steps, low=low, high=high)
+        return TransformedBijection(base=base, steps=steps, low=low, high=high)
     support = _base_constraint(distribution.support)
     low, high = _ends(support, shape)
     if isinstance(support, constraints.interval):
-        _check_walls(core, low, high)
-        return IntervalChart(distribution=distribution, low=low, high=high)
+        _check_interval(core, low, high)
+        return IntervalBijection(distribution=distribution, low=low, high=high)
     if isinstance(support, constraints.greater_than | constraints.less_than):
         above = isinstance(support, constraints.greater_than)
         closed = isinstance(support, constraints.greater_than_eq | constraints.less_than_eq)
-        return HalfLineChart(distribution=distribution, low=low, high=high, above=above, closed=closed)
+        return HalfLineBijection(distribution=distribution, low=low, high=high, above=above, closed=closed)
     if support is constraints.real:
-        return LineChart(distribution=distribution, low=low, high=high)
+        return LineBijection(distribution=distribution, low=low, high=high)
     _check_same_dimension(distribution, shape)
-    return BijectorChart(distribution=distribution, low=low, high=high)
+    return NumpyroBijection(distribution=distribution, low=low, high=high)
 
 
 def ndtr_below(u: Array) -> Array:
@@ -319,7 +304,7 @@ def _base_constraint(support):
     return support
 
 
-def _hair(edge: Array) -> Array:
+def _margin(edge: Array) -> Array:
     """Return a distance from the edge that rounding does not lose; never a subnormal, which XLA flushes."""
     finfo = jnp.finfo(edge.dtype)
     return jnp.maximum(finfo.tiny, finfo.eps * jnp.abs(edge))
@@ -338,7 +323,7 @@ def _ends(support, shape) -> tuple[Array, Array]:
     return jnp.broadcast_to(jnp.asarray(low, dtype), shape), jnp.broadcast_to(jnp.asarray(high, dtype), shape)
 
 
-def _pushed_ends(base: AbstractChart, steps, low: Array, high: Array) -> tuple[Array, Array]:
+def _pushed_ends(base: AbstractBijection, steps, low: Array, high: Array) -> tuple[Array, Array]:
     """Sharpen a declared support by the image of the base's ends, where transforms act on each coordinate.
 
     A scaled beta, for instance, declares all of R when its `AffineTransform` was given no domain.
@@ -360,7 +345,7 @@ def _one_to_one(transformed: dist.TransformedDistribution, shape) -> bool:
     return keeps_shape and not folded
 
 
-def _check_walls(core: dist.Distribution, low: Array, high: Array) -> None:
+def _check_interval(core: dist.Distribution, low: Array, high: Array) -> None:
     bad = np.flatnonzero(~(np.asarray(low) < np.asarray(high)))
     if bad.size:
         i = int(bad[0])

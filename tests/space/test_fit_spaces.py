@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unle.space import fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
-from unle.space.restandardise import affine_change
+from unle.space import affine_change, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
 
 
 def data(seed, n=400, scale=1.0):
