@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from unle.bench import task
 from unle.diagnose import c2st, c2st_fast
+from unle_bench import task
 
 TASKS = ("two_moons", "gaussian_mixture", "sir", "lotka_volterra", "slcp")
 BLURS = (0.0, 0.1, 0.3, 1.0)

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from unle.pyloric import in_jax, on_cpu
-from unle.pyloric.noise import noise_of
-from unle.pyloric.simulators import OnCpu, statistics
-from unle.pyloric.specification import LOWER, SAMPLES, UPPER
+from unle_bench.pyloric import in_jax, on_cpu
+from unle_bench.pyloric.noise import noise_of
+from unle_bench.pyloric.simulators import OnCpu, statistics
+from unle_bench.pyloric.specification import LOWER, SAMPLES, UPPER
 
 
 def valid_parameters(n: int) -> np.ndarray:

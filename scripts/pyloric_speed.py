@@ -14,8 +14,8 @@ import time
 
 import numpy as np
 
-from unle.pyloric.simulators import OnCpu, statistics
-from unle.pyloric.specification import LOWER, SAMPLES, UPPER
+from unle_bench.pyloric.simulators import OnCpu, statistics
+from unle_bench.pyloric.specification import LOWER, SAMPLES, UPPER
 
 
 def prior(n: int) -> np.ndarray:
@@ -42,7 +42,7 @@ def in_jax(batch: int, unroll: int, samples: int, repeats: int) -> None:
     import jax.numpy as jnp
     import jax.random as jr
 
-    from unle.pyloric.in_jax import run
+    from unle_bench.pyloric.in_jax import run
 
     def one(key, theta):
         return statistics(run(theta, key, samples=samples, unroll=unroll).bursts, "paper", jnp)

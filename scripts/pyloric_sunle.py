@@ -26,10 +26,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import unle
-from unle.bench import Task
-from unle.bench.pyloric_scores import energy_score, prior_scale, published_curves
-from unle.plot.round_curves import RoundCurve, round_curves
 from unle.simulators import Simulations, simulate_at
+from unle_bench import Task
+from unle_bench.plot import RoundCurve, round_curves
+from unle_bench.pyloric_scores import energy_score, prior_scale, published_curves
 
 Simulate = Callable[[np.ndarray, int], Simulations]  # of parameters and the number of a round
 

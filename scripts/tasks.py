@@ -17,8 +17,8 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from unle.bench import TASKS, task
 from unle.diagnose import c2st, c2st_fast
+from unle_bench import TASKS, task
 
 LOW, HIGH = 0.48, 0.52
 ROWS = 100_000

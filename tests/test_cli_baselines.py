@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unle.bench import task
 from unle.cli import app
 from unle.diagnose import c2st_fast
 from unle.posterior import Draws
+from unle_bench import task
 
 ENDING = ["--draws", "400", "--observation", "1", "--no-report", "--iterations", "50"]
 

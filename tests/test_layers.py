@@ -1,23 +1,26 @@
-"""The rooms of the house: who may import whom, and by which door each third-party library comes in.
+"""The rooms of the two packages: who may import whom, and by which door each third-party library comes in.
 
-A room imports from lower floors only, never from a neighbour on its own floor. The rules are data, below;
-the walk reads the syntax tree of every file, so an import hidden inside a function counts as well.
+A room imports from lower floors only, never from a neighbour on its own floor. `unle_bench`, the benchmark and the
+paper, stands on the public names of `unle`, which knows nothing of it. The rules are data, below; the walk reads the
+syntax tree of every file, so an import hidden inside a function counts as well.
 """
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "unle"
+import unle
 
-FLOORS = {
+SOURCE = Path(__file__).parents[1] / "src"
+
+LIBRARY = {
     "compiling": 0,
     "errors": 0,
     "progress": 0,
     "space": 1,
     "store": 1,
-    "pyloric": 1,  # a simulator that ships with the package
     "simulators": 2,
     "models": 2,
     "samplers": 2,
@@ -27,15 +30,53 @@ FLOORS = {
     "diagnose": 5,
     "plot": 6,
     "report": 7,  # shows what `plot` draws
-    "bench": 7,
-    "commands": 8,
-    "cli": 9,
-    "__main__": 10,
-    "__init__": 10,  # the public names: may import from every floor
+    "cli": 8,
+    "__main__": 9,
+    "__init__": 9,  # the public names: may import from every floor
 }
+BENCHMARK = {
+    "__init__": 0,  # names and lazy imports only
+    "pyloric": 1,  # a simulator
+    "plot": 1,
+    "official": 1,
+    "origin": 1,
+    "published": 1,
+    "results_store": 1,
+    "cut_normal": 1,
+    "rejection": 1,
+    "lockstep": 1,
+    "figure": 1,
+    "gallery": 1,
+    "sbi_peer": 1,
+    "importance": 2,
+    "pyloric_scores": 2,
+    "results_csv": 2,
+    "summaries": 2,
+    "timing": 2,
+    "tasks": 3,
+    "paper_pyloric": 3,
+    "tables": 3,
+    "contestant": 4,
+    "pictures": 4,
+    "scoring": 4,
+    "commands_of": 4,
+    "peers": 5,
+    "yardsticks": 5,
+    "methods": 6,
+    "registry": 7,
+    "sweep": 8,
+    "found": 8,
+    "running": 9,
+    "paper_densities": 9,
+    "adversary": 10,
+    "paper": 10,
+    "results_page": 11,
+    "cli": 12,
+}
+FLOORS = {"unle": LIBRARY, "unle_bench": BENCHMARK}
 
-# library -> the rooms that may import it. What is not listed (numpy, jax, ...) is at home everywhere.
-DOORS = {
+# library -> the rooms of `unle` that may import it. What is not listed (numpy, jax, ...) is at home everywhere.
+LIBRARY_DOORS = {
     "blackjax": {"samplers"},
     "optax": {"train", "diagnose"},
     "flowjax": {"models"},
@@ -49,19 +90,34 @@ DOORS = {
     "jinja2": {"report"},
     "markupsafe": {"report"},
     "sqlite3": {"store"},
-    "numpyro": {"space", "bench"},
-    "numba": {"pyloric"},
+    "numpyro": {"space"},
+    "numba": set(),
     "distributed": {"simulators"},
     "dask": {"simulators"},
     "cloudpickle": {"simulators"},
     "pyarrow": {"store"},
-    "typer": {"cli", "commands"},
-    "rich": {"cli", "commands", "progress"},
-    "sbibm": {"bench"},
+    "typer": {"cli"},
+    "rich": {"cli", "progress"},
     "pickle": set(),
-    "torch": {"bench"},  # one script there is run by the Python of another environment
-    "sbi": {"bench"},
+    "unle_bench": set(),
+    "sbibm": set(),
+    "torch": set(),
+    "sbi": set(),
 }
+# The same for `unle_bench`; of what is not listed here, nothing may come in.
+BENCHMARK_DOORS = dict.fromkeys(LIBRARY_DOORS, set[str]()) | {
+    "matplotlib": {"plot"},
+    "sqlite3": {"results_store"},
+    "numpyro": {"tasks", "adversary"},
+    "numba": {"pyloric"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+    "sbibm": {"official"},
+    "torch": {"sbi_peer"},  # a script that the Python of another environment runs
+    "sbi": {"sbi_peer"},
+    "unle_bench": set(BENCHMARK),
+}
+DOORS = {"unle": LIBRARY_DOORS, "unle_bench": BENCHMARK_DOORS}
 
 # Imported only inside functions: slow to import, or optional.
 LAZY = {
@@ -85,20 +141,20 @@ LAZY = {
 }
 
 # Rooms whose code runs in simulator workers, where jax is slow to import and may deadlock after a fork.
-WITHOUT_JAX = {"simulators", "pyloric", "errors", "progress"}
+WITHOUT_JAX = {"unle": {"simulators", "errors", "progress"}, "unle_bench": {"__init__", "pyloric"}}
 # The exception runs in the driver, and imports jax only when a JAX simulator is called.
-IN_THE_DRIVER = {Path("simulators/jax_simulator.py")}
+IN_THE_DRIVER = {Path("unle/simulators/jax_simulator.py")}
 # Engines in JAX and in Numba: these files, and nobody who imports them when a module loads.
-ENGINES = {Path("pyloric/in_jax.py"): {"jax"}, Path("pyloric/compiled.py"): {"numba"}}
+ENGINES = {Path("unle_bench/pyloric/in_jax.py"): {"jax"}, Path("unle_bench/pyloric/compiled.py"): {"numba"}}
 
 
-def room_of(file: Path, source: Path) -> str:
-    relative = file.relative_to(source)
+def room_of(file: Path, package: Path) -> str:
+    relative = file.relative_to(package)
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem
 
 
 def imports_of(file: Path, source: Path):
-    """Yield (line, dotted name, whether at module level) for every import, relative ones resolved."""
+    """Yield (line, module, imported names, whether at module level) for every import, relative ones resolved."""
     tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
     inside = {
         id(node)
@@ -106,106 +162,161 @@ def imports_of(file: Path, source: Path):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for node in ast.walk(function)
     }
-    package = ["unle", *file.relative_to(source).parts[:-1]]
+    for_types = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
+        for node in ast.walk(branch)
+    }
+    package = list(file.relative_to(source).parts[:-1])
     for node in ast.walk(tree):
+        if id(node) in for_types:  # never run
+            continue
+        at_top = id(node) not in inside
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            for alias in node.names:
+                yield node.lineno, alias.name, (), at_top
         elif isinstance(node, ast.ImportFrom):
             parents = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*parents, *(node.module.split(".") if node.module else [])])
-            # `from unle import samplers` names the room in its second half
-            names = [f"{base}.{alias.name}" for alias in node.names] if base == "unle" else [base]
-        else:
-            continue
-        for name in names:
-            yield node.lineno, name, id(node) not in inside
+            module = ".".join([*parents, *(node.module.split(".") if node.module else [])])
+            yield node.lineno, module, tuple(alias.name for alias in node.names), at_top
 
 
 def violations(source: Path) -> list[str]:
     """Return one sentence per broken rule."""
-    found = []
-    for file in sorted(source.rglob("*.py")):
-        room = room_of(file, source)
-        where = file.relative_to(source)
-        if room not in FLOORS:
-            found.append(f"{where}: the room `{room}` has no floor; add it to FLOORS in this test.")
+    return [
+        sentence
+        for package in FLOORS
+        for file in sorted((source / package).rglob("*.py"))
+        for sentence in _violations_of(file, source, package)
+    ]
+
+
+def _violations_of(file: Path, source: Path, package: str) -> list[str]:
+    room, path = room_of(file, source / package), file.relative_to(source)
+    if room not in FLOORS[package]:
+        return [f"{path}: the room `{room}` has no floor; add it in this test."]
+    sentences = []
+    for line, module, names, at_top in imports_of(file, source):
+        place, (top, *rest) = f"{path}:{line}", module.split(".")
+        if top == package:
+            # `from unle import samplers` names the room in its second half
+            for other in [rest[0]] if rest else names or ["__init__"]:
+                sentences += _floor(place, room, other, FLOORS[package])
+            modules = [
+                Path(*module.split("."), *tail).with_suffix(".py") for tail in ((), *((name,) for name in names))
+            ]
+            if at_top and any(engine in ENGINES for engine in modules):
+                sentences.append(f"{place}: {module} has an engine; import it inside the function.")
             continue
-        for line, name, at_top in imports_of(file, source):
-            top, *rest = name.split(".")
-            if top == "unle":
-                if at_top and rest and Path(*rest).with_suffix(".py") in ENGINES:
-                    found.append(f"{where}:{line}: {name} is an engine; import it inside the function.")
-                found += _floor(f"{where}:{line}", room, rest[0] if rest else "__init__")
-                continue
-            if top in DOORS and room not in DOORS[top]:
-                doors = " or ".join(sorted(DOORS[top])) or "nothing at all"
-                found.append(f"{where}:{line}: `{room}` imports {top}; only {doors} may.")
-            if top in ENGINES.get(where, ()):
-                continue
-            if top in LAZY and at_top:
-                found.append(f"{where}:{line}: {top} is imported when the module loads; move it into the function.")
-            if top in {"jax", "jaxlib", "equinox"} and room in WITHOUT_JAX and (at_top or where not in IN_THE_DRIVER):
-                found.append(f"{where}:{line}: `{room}` runs in simulator workers and must not import {top}.")
-            if any(part.startswith("_") and part != "__future__" for part in (top, *rest)):
-                found.append(f"{where}:{line}: {name} is private to another library.")
-    return found
+        if package == "unle_bench" and top == "unle":
+            sentences += _private(place, module, names)
+            continue
+        doors = DOORS[package]
+        if top in doors and room not in doors[top]:
+            allowed = " or ".join(sorted(doors[top])) or "nothing at all"
+            sentences.append(f"{place}: `{room}` imports {top}; only {allowed} may.")
+        if top in ENGINES.get(path, ()):
+            continue
+        if top in LAZY and at_top:
+            sentences.append(f"{place}: {top} is imported when the module loads; move it into the function.")
+        in_worker = room in WITHOUT_JAX[package] and (at_top or path not in IN_THE_DRIVER)
+        if top in {"jax", "jaxlib", "equinox"} and in_worker:
+            sentences.append(f"{place}: `{room}` runs in simulator workers and must not import {top}.")
+        if any(part.startswith("_") and part != "__future__" for part in (top, *rest)):
+            sentences.append(f"{place}: {module} is private to another library.")
+    return sentences
 
 
-def _floor(where: str, room: str, other: str) -> list[str]:
-    if other == room or room == "__init__":
-        return []
-    if other not in FLOORS:  # a public name taken from the package itself
+def _floor(place: str, room: str, other: str, floors: dict[str, int]) -> list[str]:
+    if other not in floors:  # a public name taken from the package itself
         other = "__init__"
-    if FLOORS[other] < FLOORS[room]:
+    if other == room or floors[other] < floors[room] or (room == "__init__" and floors[room] > 0):
         return []
-    relation = "the same floor as" if FLOORS[other] == FLOORS[room] else "above"
-    return [f"{where}: `{room}` imports `{other}`, which is {relation} it; rooms import from lower floors only."]
+    relation = "the same floor as" if floors[other] == floors[room] else "above"
+    return [f"{place}: `{room}` imports `{other}`, which is {relation} it; rooms import from lower floors only."]
+
+
+def _private(place: str, module: str, names: tuple[str, ...]) -> list[str]:
+    """Complain about what is no public name: those of `unle` and of its rooms are in their `__all__`."""
+    if module.count(".") > 1 or (module != "unle" and not names):
+        return [f"{place}: {module} is no public module of unle; import its names from the room."]
+    public = _public_names(module)
+    return [f"{place}: {name} is not in {module}.__all__." for name in names if name not in public]
+
+
+@functools.cache
+def _public_names(module: str) -> list[str]:
+    """Return `__all__`; of a room it is read from the file, since importing all rooms takes a while."""
+    if module == "unle":
+        return unle.__all__
+    base = SOURCE.joinpath(*module.split("."))
+    tree = ast.parse((base / "__init__.py" if base.is_dir() else base.with_suffix(".py")).read_text(encoding="utf-8"))
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    (names,) = (node.value for node in assigned if ast.unparse(node.targets[0]) == "__all__")
+    return ast.literal_eval(names)
 
 
 def test_imports_look_down_and_libraries_use_their_doors():
-    found = violations(SOURCE)
-    assert not found, "\n" + "\n".join(found)
+    sentences = violations(SOURCE)
+    assert not sentences, "\n" + "\n".join(sentences)
 
 
-def test_the_walk_sees_the_package():
-    rooms = {room_of(file, SOURCE) for file in SOURCE.rglob("*.py")}
-    assert {"errors", "progress", "store", "simulators"} <= rooms
+def test_the_walk_sees_both_packages():
+    rooms = {
+        (package, room_of(file, SOURCE / package)) for package in FLOORS for file in (SOURCE / package).rglob("*.py")
+    }
+    assert {("unle", "errors"), ("unle", "store"), ("unle_bench", "tasks"), ("unle_bench", "adversary")} <= rooms
+    assert {file.name for file in SOURCE.iterdir() if file.is_dir() and file.name.isidentifier()} == set(FLOORS)
 
 
 @pytest.mark.parametrize(
     ("file", "text", "complaint"),
     [
-        ("space/a.py", "from unle.train import loop", "`space` imports `train`, which is above it"),
-        ("models/a.py", "import unle.samplers.mala", "which is the same floor as it"),
-        ("train/a.py", "def f():\n    from unle.posterior import draws", "which is the same floor as it"),
-        ("samplers/a.py", "from ..methods import aunle", "`samplers` imports `methods`"),
-        ("samplers/a.py", "from unle import cli", "`samplers` imports `cli`"),
-        ("samplers/a.py", "import unle", "`samplers` imports `__init__`"),
-        ("train/a.py", "import blackjax.mcmc", "only samplers may"),
-        ("plot/a.py", "import matplotlib.pyplot as plt", "move it into the function"),
-        ("simulators/a.py", "import jax.numpy as jnp", "must not import jax"),
-        ("store/a.py", "def f():\n    import pickle", "only nothing at all may"),
-        ("train/a.py", "from jax._src import core", "private to another library"),
-        ("utils/a.py", "", "has no floor"),
-        ("bench/a.py", "from unle.pyloric.in_jax import run", "import it inside the function"),
+        ("unle/space/a.py", "from unle.train import loop", "`space` imports `train`, which is above it"),
+        ("unle/models/a.py", "import unle.samplers.mala", "which is the same floor as it"),
+        ("unle/train/a.py", "def f():\n    from unle.posterior import draws", "which is the same floor as it"),
+        ("unle/samplers/a.py", "from ..methods import aunle", "`samplers` imports `methods`"),
+        ("unle/samplers/a.py", "from unle import cli", "`samplers` imports `cli`"),
+        ("unle/samplers/a.py", "import unle", "`samplers` imports `__init__`"),
+        ("unle/train/a.py", "import blackjax.mcmc", "only samplers may"),
+        ("unle/plot/a.py", "import matplotlib.pyplot as plt", "move it into the function"),
+        ("unle/simulators/a.py", "import jax.numpy as jnp", "must not import jax"),
+        ("unle/store/a.py", "def f():\n    import pickle", "only nothing at all may"),
+        ("unle/train/a.py", "from jax._src import core", "private to another library"),
+        ("unle/utils/a.py", "", "has no floor"),
+        ("unle/cli/a.py", "def f():\n    from unle_bench import task", "`cli` imports unle_bench"),
+        ("unle/__init__.py", "from unle_bench import task", "`__init__` imports unle_bench"),
+        ("unle_bench/plot/a.py", "from unle.plot.style import style", "no public module"),
+        ("unle_bench/plot/a.py", "def f():\n    import unle.plot", "no public module"),
+        ("unle_bench/plot/a.py", "from unle.plot import LEARNED, _SETTINGS", "_SETTINGS is not in unle.plot.__all__"),
+        ("unle_bench/plot/a.py", "from unle import AUNLE, compiling", "compiling is not in unle.__all__"),
+        ("unle_bench/plot/a.py", "def f():\n    from unle_bench.cli import VERBS", "`plot` imports `cli`"),
+        ("unle_bench/adversary/a.py", "import sqlite3", "only results_store may"),
+        ("unle_bench/adversary/a.py", "import blackjax", "only nothing at all may"),
+        ("unle_bench/tasks/a.py", "from unle_bench.pyloric.in_jax import run", "import it inside the function"),
+        ("unle_bench/tasks/a.py", "from unle_bench.pyloric import in_jax", "import it inside the function"),
+        ("unle_bench/__init__.py", "import jax", "must not import jax"),
+        ("unle_bench/__init__.py", "from unle_bench.tasks.task import Task", "`__init__` imports `tasks`"),
     ],
 )
 def test_a_planted_violation_is_caught(tmp_path, file, text, complaint):
     planted = tmp_path / file
     planted.parent.mkdir(parents=True)
     planted.write_text(text)
-    (found,) = violations(tmp_path)
-    assert complaint in found
+    (sentence,) = violations(tmp_path)
+    assert complaint in sentence
 
 
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("train/a.py", "from unle.samplers import Mala\nimport optax\nimport jax"),
-        ("plot/a.py", "def f():\n    import matplotlib.pyplot as plt"),
-        ("samplers/a.py", "from .mala import Mala\nfrom unle.errors import InputError"),
-        ("__init__.py", "from unle.bench import task\nfrom .methods import AUNLE"),
-        ("cli.py", "import typer\nfrom unle.bench import task"),
+        ("unle/train/a.py", "from unle.samplers import Mala\nimport optax\nimport jax"),
+        ("unle/plot/a.py", "def f():\n    import matplotlib.pyplot as plt"),
+        ("unle/samplers/a.py", "from .mala import Mala\nfrom unle.errors import InputError"),
+        ("unle/__init__.py", "from .methods import AUNLE"),
+        ("unle_bench/cli/a.py", "import typer\nfrom unle.cli import say\nfrom unle_bench.tasks import slcp"),
+        ("unle_bench/tasks/a.py", "import unle\nfrom unle import Prior\nfrom unle.space import XSpace"),
     ],
 )
 def test_a_proper_import_is_not_reported(tmp_path, file, text):

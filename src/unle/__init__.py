@@ -72,7 +72,7 @@ _HOMES = {
     "dry_run": "unle.simulators",
     "jax_simulator": "unle.simulators",
     "simulate": "unle.simulators",
-    "task": "unle.bench",
+    "task": "unle_bench",
     "z_uniformity": "unle.diagnose",
 }
 
@@ -82,7 +82,17 @@ __all__ = sorted([*_HOMES, "__version__"])
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'unle' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        module = importlib.import_module(_HOMES[name])
+    except ModuleNotFoundError as error:
+        if error.name != "unle_bench":
+            raise
+        raise ModuleNotFoundError(
+            f"unle.{name} needs the package unle_bench, which the distribution `unle` installs too; "
+            "try: pip install --force-reinstall --no-deps unle",
+            name=error.name,
+        ) from None
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,8 @@ from typing import Any
 import equinox as eqx
 import jax
 
+__all__ = ["RUNNER", "cores", "large_program", "meanwhile"]
+
 SWITCH = "UNLE_AHEAD"  # set to 0, nothing is compiled before it is asked for
 
 # By kind of machine, what the compiler is told.  Networks this small rarely win back what it spends on them: on a GPU,

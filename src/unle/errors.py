@@ -21,6 +21,8 @@ Example:
 
 import enum
 
+__all__ = ["FitError", "InputError", "Outcome", "SimulationError", "StoreError", "UnleError", "UnleWarning"]
+
 
 class UnleError(Exception):
     """Base class of every exception that the library raises on purpose."""

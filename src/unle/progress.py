@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+__all__ = ["AbstractBar", "enabled", "progress", "silence", "tell"]
+
 SECONDS_BETWEEN_LINES = 5.0  # a log file should stay short, and a watching person should not wonder for long
 
 _SWITCH = {"on": True}

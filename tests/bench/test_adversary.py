@@ -11,19 +11,19 @@ import pytest
 from scipy.stats import multivariate_normal
 from typer.testing import CliRunner
 
-from unle.bench.adversary import ADVERSARIES, OBSERVATIONS, running, scoring, trial
-from unle.bench.adversary import exact as exact_room
-from unle.bench.adversary.exact import ByFactors, Conjugate
-from unle.bench.adversary.priors import Box, LogNormals, Normals
-from unle.bench.adversary.rows import append_row, as_csv, read_rows
-from unle.bench.adversary.running import run_adversary, trials
-from unle.bench.adversary.scoring import is_wrong, kolmogorov, measures
-from unle.bench.adversary.simulators import epidemic
-from unle.bench.adversary.table import by_simulator, line_of, totals
-from unle.bench.adversary.trial import Fitted, Trial, finished, run_trial
 from unle.cli import app
 from unle.errors import InputError, StoreError
 from unle.simulators import simulate_at
+from unle_bench.adversary import ADVERSARIES, OBSERVATIONS, running, scoring, trial
+from unle_bench.adversary import exact as exact_room
+from unle_bench.adversary.exact import ByFactors, Conjugate
+from unle_bench.adversary.priors import Box, LogNormals, Normals
+from unle_bench.adversary.rows import append_row, as_csv, read_rows
+from unle_bench.adversary.running import run_adversary, trials
+from unle_bench.adversary.scoring import is_wrong, kolmogorov, measures
+from unle_bench.adversary.simulators import epidemic
+from unle_bench.adversary.table import by_simulator, line_of, totals
+from unle_bench.adversary.trial import Fitted, Trial, finished, run_trial
 
 FILTERED = "epidemic"  # its likelihood is estimated; it has tests of its own
 NAMES = [name for name in ADVERSARIES if name != FILTERED]

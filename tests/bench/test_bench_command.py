@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from unle.store.results import ResultsStore
+from unle_bench.results_store import ResultsStore
 
 SOURCE = Path(__file__).parents[2] / "src"
 SLEEPY = """
 import time
 import numpy as np
-from unle.bench.contestant import AbstractContestant, Outcome
+from unle_bench.contestant import AbstractContestant, Outcome
 
 class Sleepy(AbstractContestant):
     sequential = True

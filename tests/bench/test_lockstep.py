@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from unle import AUNLE, TiltedTraining, task
-from unle.bench.lockstep import Lockstep, run_together
 from unle.compiling import RUNNER, large_program, meanwhile
 from unle.errors import UnleWarning
 from unle.space.host_device import on_device
 from unle.train import GaussianTraining, make_splits
+from unle_bench.lockstep import Lockstep, run_together
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def steps(monkeypatch):
             super().__init__(threads)
             made.append(self)
 
-    monkeypatch.setattr("unle.bench.lockstep.Lockstep", Watched)
+    monkeypatch.setattr("unle_bench.lockstep.Lockstep", Watched)
     return made
 
 

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unle.bench import paper_densities, task
-from unle.bench.found import Found
-from unle.bench.paper import BUDGETS, FIGURES, TASKS
-from unle.bench.paper_pyloric import pyloric
-from unle.bench.results_csv import as_csv
-from unle.bench.tables import stages
 from unle.cli import app
-from unle.plot import kernel_density
 from unle.store import RunDirectory
-from unle.store.results import OK, Cell, ResultsStore
+from unle_bench import paper_densities, task
+from unle_bench.found import Found
+from unle_bench.paper import BUDGETS, FIGURES, TASKS
+from unle_bench.paper_pyloric import pyloric
+from unle_bench.plot import kernel_density
+from unle_bench.results_csv import as_csv
+from unle_bench.results_store import OK, Cell, ResultsStore
+from unle_bench.tables import stages
 
 CONDITIONS = {"device": "cpu", "draws": 10, "classifier": "fast", "observations": "official"}
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import unle
-from unle.bench.peers import ENVIRONMENT_VARIABLE, Peer
 from unle.errors import InputError
+from unle_bench.peers import ENVIRONMENT_VARIABLE, Peer
 
 TASK = unle.task("bimodal")
 

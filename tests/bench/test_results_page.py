@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unle.bench.commands_of import commands_of
-from unle.bench.results_csv import as_csv, from_csv
-from unle.bench.results_page import pictures_of, results_page
-from unle.bench.summaries import summaries
-from unle.bench.tables import COUNTERPARTS
 from unle.cli import app
 from unle.errors import StoreError
-from unle.store.results import KEY, NUMBERS, OK, Cell, ResultsStore
+from unle_bench.commands_of import commands_of
+from unle_bench.results_csv import as_csv, from_csv
+from unle_bench.results_page import pictures_of, results_page
+from unle_bench.results_store import KEY, NUMBERS, OK, Cell, ResultsStore
+from unle_bench.summaries import summaries
+from unle_bench.tables import COUNTERPARTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 CONDITIONS = {"device": "cpu", "machine": "a processor", "cores": 2, "draws": 10_000, "classifier": "fast"}

@@ -10,28 +10,28 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unle.bench import TASKS
-from unle.bench import registry as registry_room
-from unle.bench import scoring as scoring_room
-from unle.bench.contestant import AbstractContestant, Outcome
-from unle.bench.methods import METHODS
-from unle.bench.published import SOURCES, best, number_of, published
-from unle.bench.results_page import results_page
-from unle.bench.running import run_sweep
-from unle.bench.scoring import Scorer, problem_with, reference_draws
-from unle.bench.summaries import summaries
-from unle.bench.sweep import Job, Sweep, fail_job
-from unle.bench.tables import comparison
-from unle.bench.task import Task
 from unle.cli import app
-from unle.commands import bench as bench_command
 from unle.errors import InputError, StoreError, UnleWarning
-from unle.store.results import OK, Cell, ResultsStore
+from unle_bench import TASKS
+from unle_bench import registry as registry_room
+from unle_bench import scoring as scoring_room
+from unle_bench.cli import bench as bench_command
+from unle_bench.contestant import AbstractContestant, Outcome
+from unle_bench.methods import METHODS
+from unle_bench.published import SOURCES, best, number_of, published
+from unle_bench.results_page import results_page
+from unle_bench.results_store import OK, Cell, ResultsStore
+from unle_bench.running import run_sweep
+from unle_bench.scoring import Scorer, problem_with, reference_draws
+from unle_bench.summaries import summaries
+from unle_bench.sweep import Job, Sweep, fail_job
+from unle_bench.tables import comparison
+from unle_bench.tasks.task import Task
 
 DRAWS = 100
 OWN = """
 import numpy as np
-from unle.bench.contestant import AbstractContestant, Outcome
+from unle_bench.contestant import AbstractContestant, Outcome
 
 class Fake(AbstractContestant):
     calls = []

@@ -11,9 +11,9 @@ from scipy.integrate import solve_ivp
 from scipy.stats import ks_2samp, kstest
 from scipy.stats import t as t_law
 
-from unle.bench import TASKS, task
-from unle.bench.tasks import bernoulli_glm_raw, gaussian_mixture, lotka_volterra, sir, slcp, slcp_distractors, two_moons
 from unle.errors import InputError
+from unle_bench import TASKS, task
+from unle_bench.tasks import bernoulli_glm_raw, gaussian_mixture, lotka_volterra, sir, slcp, slcp_distractors, two_moons
 
 NAMES = [name for name in TASKS if TASKS[name].draw_posterior is not None]
 # A parameter with nothing special about it, and a small step from there, per task.

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from unle.bench import task
 from unle.diagnose.c2st import c2st_fast_batch
 from unle.methods import AUNLE
 from unle.train import DataParticles, PersistentChains, TiltedTraining, WarmSmc
+from unle_bench import task
 
 pytestmark = pytest.mark.slow
 BUDGET, DRAWS = 1000, 10_000

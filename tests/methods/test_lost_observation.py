@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 import pytest
 
-from unle.commands.sequential import describe
+from unle.cli.sequential import describe
 from unle.errors import UnleWarning
 from unle.methods import AbstractSequential
 from unle.methods.history import MOST_SETBACKS, Round, lost, recovered, setbacks

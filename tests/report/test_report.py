@@ -15,8 +15,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from unle.cli import app
-from unle.commands.inference import Request
-from unle.commands.model import Model
+from unle.cli.inference import Request
+from unle.cli.model import Model
 from unle.diagnose import CHECKS, Findings, default_checks, run_checks
 from unle.diagnose.export import export_draws
 from unle.diagnose.summary import bayes_factor, hdi, summarise

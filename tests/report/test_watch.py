@@ -14,8 +14,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from unle.cli import app
-from unle.commands.glance import describe, look
-from unle.commands.watch import panel
+from unle.cli.glance import describe, look
+from unle.cli.watch import panel
 from unle.errors import InputError, StoreError
 from unle.store import RunDirectory
 from unle.store.lock import held, this_machine

@@ -6,7 +6,7 @@ from unle.models.conditional import ConditionalLikelihood, DoublyIntractableLike
 from unle.models.consensus import Consensus, agreed
 from unle.models.correction import AbstractCorrection, Chained, Flex, Straight
 from unle.models.energy import AbstractEnergy, MlpEnergy, NoEnergy
-from unle.models.flows import AbstractFlow, Flow, Maf, SplineFlow
+from unle.models.flows import AbstractFlow, Flow, Maf, SplineFlow, check_flows
 from unle.models.focus import Region, Tempered
 from unle.models.gaussian_process import GaussianProcess, Kernel
 from unle.models.likelihood import AbstractLikelihood, Ensemble, TiltedLikelihood, TractableLikelihood
@@ -76,6 +76,7 @@ __all__ = [
     "ValidPower",
     "ValidityNet",
     "agreed",
+    "check_flows",
     "geometric_pool",
     "in_one_view",
     "in_two_views",

@@ -1,9 +1,7 @@
 """Figures from draws and records.  Every function returns a matplotlib `Figure` and shows nothing."""
 
-from unle.plot.benchmark import Series, budget_curves, stage_bars
 from unle.plot.compare import compare_draws
 from unle.plot.conditional import conditional_pairs
-from unle.plot.densities import Panel, density_panels, kernel_density
 from unle.plot.health import (
     chain_ends,
     cloud_distances,
@@ -15,31 +13,29 @@ from unle.plot.health import (
     sampler_path,
     training_path,
 )
+from unle.plot.inputs import plain_label
 from unle.plot.levels import coverage_curve, rank_curves, rank_histograms
 from unle.plot.marginals import marginals
 from unle.plot.pairs import pairs
 from unle.plot.predictive import predictive
-from unle.plot.round_curves import RoundCurve, round_curves
 from unle.plot.rounds import rounds
 from unle.plot.slices import likelihood_slices
+from unle.plot.style import DENSITY, EXACT, FAINT, LEARNED, THIRD, plain_logarithm, style
 from unle.plot.timing import run_time
 from unle.plot.training import training_curves
-from unle.plot.voltages import voltages
 
 __all__ = [
-    "Panel",
-    "Series",
-    "RoundCurve",
-    "budget_curves",
-    "round_curves",
+    "DENSITY",
+    "EXACT",
+    "FAINT",
+    "LEARNED",
+    "THIRD",
     "chain_ends",
     "cloud_distances",
     "compare_draws",
     "conditional_pairs",
     "coverage_curve",
     "density_and_draws",
-    "density_panels",
-    "kernel_density",
     "likelihood_rank",
     "likelihood_slices",
     "local_probabilities",
@@ -47,14 +43,15 @@ __all__ = [
     "member_means",
     "normaliser_spread",
     "pairs",
+    "plain_label",
+    "plain_logarithm",
     "predictive",
     "rank_curves",
     "rank_histograms",
     "rounds",
     "run_time",
     "sampler_path",
-    "stage_bars",
+    "style",
     "training_curves",
     "training_path",
-    "voltages",
 ]

@@ -1,5 +1,6 @@
 """One page that tells the story of a run: the question, the answer, and whether to believe it."""
 
-from unle.report.page import write_report
+from unle.report.figures import Picture, picture
+from unle.report.page import fill_page, write_report
 
-__all__ = ["write_report"]
+__all__ = ["Picture", "fill_page", "picture", "write_report"]

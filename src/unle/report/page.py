@@ -38,18 +38,18 @@ def write_report(
 
 def render(values: dict) -> str:
     """Fill the report's template."""
-    return fill("page.html", values)
+    return fill_page(resources.files("unle.report").joinpath("page.html").read_text(encoding="utf-8"), values)
 
 
-def fill(name: str, values: dict) -> str:
-    """Fill a template of this room; style and script go into the page."""
+def fill_page(template: str, values: dict) -> str:
+    """Fill the text of a template; the style and the script of this room go into the page."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     files = resources.files("unle.report")
-    parts = {part: files.joinpath(part).read_text(encoding="utf-8") for part in (name, "style.css", "script.js")}
+    parts = {part: files.joinpath(part).read_text(encoding="utf-8") for part in ("style.css", "script.js")}
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["svg"] = Markup  # figures are ours; everything else is escaped
     environment.filters["short"] = short
-    template = environment.from_string(parts[name])
-    return template.render(css=Markup(parts["style.css"]), script=Markup(parts["script.js"]), **values)
+    page = environment.from_string(template)
+    return page.render(css=Markup(parts["style.css"]), script=Markup(parts["script.js"]), **values)

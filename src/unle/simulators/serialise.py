@@ -11,7 +11,7 @@ from typing import Any
 from unle.errors import InputError
 
 MODEL_PREFIX = "unle_model_"  # of the modules that are made from a user's file
-_BY_VALUE = (MODEL_PREFIX, "unle.bench.tasks.")
+_BY_VALUE = (MODEL_PREFIX, "unle_bench.tasks.")
 LARGE = 10_000_000  # bytes: worth a hint
 
 

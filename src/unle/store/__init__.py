@@ -4,6 +4,19 @@ Nothing in this room ever unpickles. Model files are written and read by `unle.s
 imported here: it needs jax, and code that runs in simulator workers must not.
 """
 
-from unle.store.reading import StoredRows as StoredRows
-from unle.store.run_directory import RunDirectory as RunDirectory
-from unle.store.simulations import SimulationStore as SimulationStore
+from unle.store.json_files import plain, sha256_of, versions, write_atomically
+from unle.store.lock import locked
+from unle.store.reading import StoredRows
+from unle.store.run_directory import RunDirectory
+from unle.store.simulations import SimulationStore
+
+__all__ = [
+    "RunDirectory",
+    "SimulationStore",
+    "StoredRows",
+    "locked",
+    "plain",
+    "sha256_of",
+    "versions",
+    "write_atomically",
+]

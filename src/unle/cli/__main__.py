@@ -1,0 +1,5 @@
+"""`python -m unle.cli`: the same as `unle`."""
+
+from unle.cli import main
+
+main()

@@ -1,0 +1,132 @@
+"""MODEL on the command line: a built-in task, or a Python file with a prior and a simulator.
+
+# decay.py
+import unle
+prior = unle.Prior.uniform(low=[0.1], high=[2.0], names=["rate"])
+def simulator(theta, rng):
+    return rng.exponential(1 / theta[0], size=5)
+x_o = [0.4, 1.3, 0.2, 0.9, 0.5]        # optional: the observation
+"""
+
+import difflib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from unle.errors import InputError
+from unle.simulators.serialise import MODEL_PREFIX
+from unle.space import Prior
+from unle.store.json_files import sha256_of
+
+BENCHMARK = "unle_bench"  # the package with the built-in tasks
+PRIOR_EXAMPLE = "prior = unle.Prior.uniform(low=[0.0], high=[1.0])"
+SIMULATOR_EXAMPLE = "def simulator(theta, rng): ..."
+
+
+@dataclass(frozen=True)
+class Model:
+    """What to infer.
+
+    Attributes:
+        name: of the task, or of the file.
+        prior: of theta.
+        simulator: of x given theta.
+        x_o: the observation that the file defines, or the only one of the task, or None.
+        task: the built-in task, a `unle_bench.Task`; or None.
+        checksum: SHA-256 of the file; None for a task. Part of a run's settings: simulations of two versions of a
+            simulator must not meet in one table.
+        path: of the file; None for a task.
+    """
+
+    name: str
+    prior: Prior
+    simulator: Callable
+    x_o: Any = None
+    task: Any = None
+    checksum: str | None = None
+    path: Path | None = None
+
+
+def built_in_tasks() -> Mapping[str, Any]:
+    """Return the tasks of the package `unle_bench` by name; none where it is not installed."""
+    if importlib.util.find_spec(BENCHMARK) is None:
+        return {}
+    return importlib.import_module(BENCHMARK).TASKS
+
+
+def load_model(text: str) -> Model:
+    """Return the built-in task or load the file that `text` names.
+
+    Raises:
+        InputError: there is no such thing, the file cannot be run, or it lacks a name.
+    """
+    tasks = built_in_tasks()
+    if text in tasks:
+        task = tasks[text]
+        x_o = task.observation(1) if task.observations == 1 else None
+        return Model(task.name, task.prior, task.simulator_here, x_o, task=task)
+    path = Path(text)
+    if path.is_file():
+        return _from_file(path)
+    if path.suffix == ".py":
+        raise InputError(f"expected a Python file that defines a model; there is no file {path}.")
+    if not tasks:
+        raise InputError(
+            f"expected a Python file, or a built-in task of the package unle_bench, which is missing; got {text!r}."
+        )
+    near = difflib.get_close_matches(text, tasks, n=1)
+    hint = f"; did you mean {near[0]}?" if near else "; try a file such as model.py."
+    raise InputError(f"expected a built-in task ({', '.join(tasks)}) or a Python file; got {text!r}{hint}")
+
+
+def _from_file(path: Path) -> Model:
+    module = _execute(path)
+    missing = [name for name in ("prior", "simulator") if not hasattr(module, name)]
+    if missing:
+        examples = {"prior": PRIOR_EXAMPLE, "simulator": SIMULATOR_EXAMPLE}
+        raise InputError(
+            f"expected {path} to define `prior` and `simulator`; it does not define `{'` or `'.join(missing)}`; "
+            f"try: {examples[missing[0]]}"
+        )
+    prior = module.prior
+    if not isinstance(prior, Prior):
+        try:
+            prior = Prior(prior)
+        except InputError as error:
+            raise InputError(f"`prior` in {path}: {error}") from None
+    if not callable(module.simulator):
+        raise InputError(f"expected `simulator` in {path} to be a function; got {type(module.simulator).__name__}.")
+    x_o = getattr(module, "x_o", None)
+    return Model(path.name, prior, module.simulator, x_o, checksum=sha256_of(path), path=path)
+
+
+def _execute(path: Path) -> ModuleType:
+    """Run the file as a module that may import its neighbours, as `python file.py` would let it."""
+    name = f"{MODEL_PREFIX}{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"expected a Python file (.py); got {path}.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        where = _line_in(path, error)
+        raise InputError(f"{path} could not be run: {type(error).__name__}: {error}{where}.") from None
+    return module
+
+
+def _line_in(path: Path, error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return ""  # its message names the line already
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename) == path.absolute() or frame.filename == str(path)]
+    return f" (line {lines[-1]})" if lines else ""

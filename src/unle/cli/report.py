@@ -1,0 +1,80 @@
+"""`unle report`: one page that tells the story of a run."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unle.cli.console import plain_ending, say
+
+EXAMPLE = "Example:  unle report runs/two_moons"
+
+
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, made by `unle run`.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File to write.  [default: DIR/report.html]", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The Python file of the run, for its simulator; built-in tasks need none.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Make the checks again, even if they are there.")] = False,  # noqa: FBT002
+) -> None:
+    """Write one HTML page: the question, the answer, can I believe it, how it was made.
+
+    The page needs no network and no other file. It takes the findings of `unle check`, and makes the checks itself if
+    there are none, or if the run has changed since.
+    """
+    with plain_ending():
+        from unle.cli.evidence import gather, model_of, require_fit
+        from unle.report import write_report
+
+        run = require_fit(directory)
+        evidence = gather(run, model=model_of(run, model))
+        findings = _findings(run, evidence, fresh=fresh)
+        path = write_report(run, evidence.posterior, evidence.draws, findings, out)
+        typer.echo(f"{path}  ({path.stat().st_size / 1e6:.1f} MB, verdict: {findings.verdict})")
+
+
+def report_after(run: Any, model: Any) -> Any:
+    """Check a run that has just ended, print the verdict, and write its report; a failure is a sentence, no more.
+
+    Returns:
+        The findings, or None if they could not be made.
+    """
+    from unle.cli.evidence import gather
+    from unle.report import write_report
+
+    findings = None
+    try:
+        evidence = gather(run, model=model)
+        findings = _findings(run, evidence, fresh=False)
+        show_verdict(findings, str(run.path))
+        path = write_report(run, evidence.posterior, evidence.draws, findings)
+        say(f"report: {path}")
+    except Exception as error:  # noqa: BLE001
+        say(f"warning: the report could not be made ({type(error).__name__}: {' '.join(str(error).split())[:200]}).")
+    return findings
+
+
+def show_verdict(findings: Any, directory: str) -> None:
+    """Print the verdict, what stands behind it, and the reasons if it is not good, one line each."""
+    say(f"verdict: {findings.verdict} ({findings.standing}; {findings.seconds:.0f} s)")
+    for line in findings.reasons:
+        say(f"  {line.replace('DIR', directory)}")
+
+
+def _findings(run: Any, evidence: Any, *, fresh: bool) -> Any:
+    """Return the findings of the directory if they are newer than its draws and its fit, else make them."""
+    from unle.diagnose import Findings, default_checks
+
+    kept = run.path / "checks.json"
+    sources = [path for path in (run.draws, *run.path.glob("rounds/*/likelihood.json")) if path.exists()]
+    current = kept.exists() and all(kept.stat().st_mtime >= path.stat().st_mtime for path in sources)
+    if current and not fresh:
+        run.finished("checks")  # raises if a file was damaged
+        return Findings.load(run.path / "checks")
+    findings = default_checks(evidence)
+    with run.making("checks", [kept, kept.with_suffix(".npz")]):
+        findings.save(run.path / "checks")
+    return findings

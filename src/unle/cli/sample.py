@@ -1,0 +1,66 @@
+"""`unle sample`: draws for a new observation from a likelihood that was fitted before."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unle.cli.console import Stages, plain_ending, say
+
+EXAMPLE = "Example:  unle sample runs/model --observation new.csv -n 10000"
+
+
+def sample(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, made by `unle run`.")],
+    observation: Annotated[
+        str,
+        typer.Option(help="File with x_o (.csv, .txt, .npy, .json), or the number of a task's observation, 1 to 10."),
+    ],
+    n: Annotated[int, typer.Option("-n", "--draws", min=1, help="Number of posterior draws.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes the draws.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write.  [default: the first free DIR/draws_K.nc]", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,  # noqa: FBT002
+) -> None:
+    """Draw from a fitted posterior at a new observation; nothing is simulated or trained."""
+    with plain_ending():
+        from unle.cli import inference
+        from unle.cli.model import built_in_tasks
+        from unle.cli.observation import read_observation
+        from unle.cli.summary import complaints, show_summary, summarise
+        from unle.errors import StoreError
+        from unle.store import RunDirectory
+
+        run = RunDirectory.open(directory)
+        x_o = read_observation(observation, built_in_tasks().get(run.settings.get("model", "")))
+        target = _free(directory) if out is None else out
+        if target.exists():
+            raise StoreError(f"{target} exists and is not overwritten; choose another --out.")
+        if not target.parent.is_dir():
+            raise StoreError(f"{target} cannot be written: there is no directory {target.parent}.")
+        stages = Stages()
+        with stages.stage("load"):
+            posterior = inference.load_posterior(run)
+        with stages.stage("sample"):
+            draws = inference.sample(posterior, x_o, n, seed=seed)
+            draws.save(target)
+        summary = summarise(draws)
+        if as_json:
+            result = {"file": str(target), "draws": len(draws), "seconds": stages.seconds, "summary": summary}
+            typer.echo(json.dumps(result, indent=2))
+        else:
+            show_summary(draws, summary)
+            typer.echo(f"Time: {stages.line()}")
+            typer.echo(f"The draws are in {target}")
+        for sentence in complaints(summary):
+            say(f"warning: {sentence}")
+
+
+def _free(directory: Path) -> Path:
+    k = 1
+    while (directory / f"draws_{k}.nc").exists():
+        k += 1
+    return directory / f"draws_{k}.nc"

@@ -1,0 +1,102 @@
+"""Sequential rounds in a run directory: each round is kept, and what is kept is not done again."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from unle.cli.console import Stages, say
+from unle.cli.where import Where
+from unle.errors import StoreError
+from unle.methods import AbstractSequential, Round
+from unle.methods.abstract_rounds import AbstractRounds
+from unle.methods.sequential import note_losses
+from unle.posterior import Posterior
+from unle.simulators import simulate_at
+from unle.store import RunDirectory
+from unle.store.modules import load_module, save_module
+
+ENERGIES = "energies"  # of a round, from which the next one starts
+
+
+def fit_in_rounds(
+    method: AbstractSequential, request: Any, run: RunDirectory, stages: Stages, where: Where
+) -> Posterior:
+    """Simulate and fit round after round, or take what the directory holds.
+
+    Args:
+        method: with its settings.
+        request: budget, rounds, observation and seed.
+        run: where rounds are kept.
+        stages: receives the time of simulating and fitting.
+        where: what does the simulating.
+    """
+    state = method.begin(request.x_o, budget=request.budget, rounds=request.rounds, seed=request.seed)
+    with run.simulating() as store, where.arguments() as arguments:
+        store.remember("theta_names", list(request.model.prior.names))
+        while state.number < len(state.sizes):
+            number, is_last = state.number, state.is_last
+            with stages.stage("simulate"):
+                simulations = simulate_at(
+                    request.model.simulator,
+                    state.propose(),
+                    seed=request.seed,
+                    round=number,
+                    store=store,
+                    timeout=request.timeout,
+                    **arguments,
+                )
+            # The last round is fitted again in any case: the energies are trained on its data.
+            if run.finished(_stage(number)) and not is_last:
+                _recall(state, simulations, run)
+                continue
+            with stages.stage("fit"):
+                done = state.add(simulations)
+            if not is_last:
+                _keep(state, done, run)
+            run.append_metrics(stage="round", **done._asdict())
+            if not simulations.valid.all():
+                say(simulations.summary())
+            say(describe(done, len(state.sizes)))
+    note_losses(state.history, run.append_metrics)
+    with stages.stage("fit"):
+        return method.finish(state, on_metrics=run.append_metrics).posterior
+
+
+def describe(done: Round, rounds: int) -> str:
+    """Return one line on what a round did."""
+    towards = "posterior" if done.temperature == 1 else f"posterior to the power {done.temperature:.2g}"
+    towards += " by energies" if done.energies else ""
+    outside = "" if done.contains else ", x_o outside of them"
+    return (
+        f"round {done.number + 1} of {rounds}: {done.simulations} simulations, {done.valid:.0%} valid, "
+        f"{done.distance:.2g} sd from x_o{outside}; {done.used} fitted; next: {towards}, "
+        f"{done.width:.2g} times as wide as the first; {done.seconds:.0f} s"
+    )
+
+
+def _stage(number: int) -> str:
+    return f"round {number}"
+
+
+def _keep(state: AbstractRounds, done: Round, run: RunDirectory) -> None:
+    folder = run.round(done.number)
+    proposals, record = folder / "proposals.npy", folder / "round.json"
+    np.save(proposals, state.proposals, allow_pickle=False)
+    record.write_text(json.dumps(done._asdict()), encoding="utf-8")
+    files = [proposals, record]
+    if state.carried is not None:
+        save_module(folder / ENERGIES, state.carried)
+        files += [folder / f"{ENERGIES}.json", folder / f"{ENERGIES}.npz"]
+    run.seal(_stage(done.number), files)
+
+
+def _recall(state: AbstractRounds, simulations: Any, run: RunDirectory) -> None:
+    folder = run.round(state.number)
+    try:
+        proposals = np.load(folder / "proposals.npy", allow_pickle=False)
+        done = Round(**json.loads((folder / "round.json").read_text(encoding="utf-8")))
+        carried = load_module(folder / ENERGIES) if (folder / f"{ENERGIES}.json").exists() else None
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(f"{folder} is damaged: {error}.") from None
+    state.recall(simulations, done, proposals, carried)
