@@ -5,10 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from unle import Prior
+from unle.diagnose import Evidence
 from unle.diagnose.calibration import Calibration
 from unle.diagnose.cloud import cloud
+from unle.diagnose.sharp_ends import sharp_ends
 from unle.diagnose.support import Extremes, extreme_draws, residual_levels, support
 from unle.models import ConditionalGaussian, Ensemble, NoEnergy, Straight, TiltedModel
+from unle.posterior import Draws, Posterior
 from unle.space import fit_theta_space, fit_x_space
 
 POSTERIORS, DRAWS, HALF = 300, 500, 0.5
@@ -70,3 +74,74 @@ def test_observations_in_the_outermost_part_are_doubtful():
     check = cloud(simulated, [0.3, 2.9, -0.5])
     assert "try SUNLE" in check.advice
     assert 0 < check.numbers["farther_out"] < 0.02
+
+
+NOISES = {
+    "normal": lambda rng, size: rng.normal(size=size),
+    "t": lambda rng, size: rng.standard_t(3, size=size),
+    "laplace": lambda rng, size: rng.laplace(size=size),
+    "log-normal": lambda rng, size: rng.lognormal(size=size),
+    "gamma": lambda rng, size: rng.gamma(2.0, size=size),
+    "triangular": lambda rng, size: rng.triangular(-1, 0, 1, size=size),
+    "two peaks": lambda rng, size: np.where(rng.random(size) < 0.5, -2, 2) + 0.3 * rng.normal(size=size),
+    "a small second peak": lambda rng, size: np.where(rng.random(size) < 0.1, 5, 0) + 0.3 * rng.normal(size=size),
+}
+SHARP = {
+    "uniform": (lambda rng, size: rng.uniform(-1, 1, size=size), [False, True]),
+    "exponential": (lambda rng, size: rng.exponential(size=size), [False]),
+    "half-normal": (lambda rng, size: -np.abs(rng.normal(size=size)), [True]),
+}
+PLACES = np.array([0.0, 0.3, 0.8, 1.1])[:, None, None]  # draws of theta
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_that_fades_has_no_sharp_end(noise, seed):
+    assert not sharp_ends(PLACES + noise(np.random.default_rng(seed), (4, 1000, 2)))
+
+
+@pytest.mark.parametrize(("noise", "ends"), SHARP.values(), ids=SHARP)
+def test_noise_that_stops_is_found_where_it_does(noise, ends):
+    found = sharp_ends(PLACES + noise(np.random.default_rng(0), (4, 1000, 2)))
+    assert [(end.coordinate, end.upper) for end in found] == [(j, upper) for j in range(2) for upper in ends]
+
+
+def test_a_wall_that_stays_does_no_harm():
+    rng = np.random.default_rng(0)
+    assert not sharp_ends((1 + PLACES) * rng.exponential(size=(4, 1000, 1)))
+    shape = np.array([0.5, 0.4, 3.0, 0.3])[:, None, None]  # the third does not reach the wall at 1
+    assert not sharp_ends(rng.beta(9.0, shape, size=(4, 1000, 1)))
+    assert sharp_ends(PLACES + (1 + PLACES) * rng.exponential(size=(4, 1000, 1)))
+
+
+SIMULATORS = {
+    "uniform": (lambda theta, rng: theta + rng.uniform(-HALF, HALF, size=2), "doubtful"),
+    "exponential": (lambda theta, rng: theta + rng.exponential(size=2), "doubtful"),
+    "normal": (lambda theta, rng: theta + rng.normal(size=2), "good"),
+    "log-normal": (lambda theta, rng: theta + rng.lognormal(size=2), "good"),
+    "counts": (lambda theta, rng: rng.poisson(np.exp(theta)).astype(float), "good"),
+    "rounded": (lambda theta, rng: np.round(theta + rng.uniform(-1, 1, size=2)), "good"),
+}
+
+
+@pytest.mark.parametrize(("simulator", "verdict"), SIMULATORS.values(), ids=SIMULATORS)
+def test_posteriors_of_noise_with_sharp_ends_are_doubtful(problem, simulator, verdict):
+    rng, theta, _, ensemble = problem
+    x = np.stack([simulator(row, rng) for row in theta])
+    likelihood = eqx.tree_at(lambda e: e.x_space, ensemble, fit_x_space(x))
+    draws = Draws(rng.uniform(-1, 1, size=(2, 500, 2)), ("a", "b"), np.zeros((1, 2)), 0)
+    posterior = Posterior(Prior.uniform(low=[-3, -3], high=[3, 3]), likelihood)
+    evidence = Evidence(posterior, draws, theta, x, simulator=simulator)
+    check = support([levels_of(problem, HALF)], NOTHING, evidence.sharp_ends)
+    assert check.verdict == verdict, check
+    assert ("sharp end" in check.advice) == (verdict != "good")
+    assert (check.numbers["sharp_ends"] > 0) == (verdict != "good")
+
+
+def test_dear_simulations_are_not_made_to_look_for_sharp_ends(problem):
+    _, theta, x, ensemble = problem
+    draws = Draws(np.zeros((1, 10, 2)), ("a", "b"), np.zeros((1, 2)), 0)
+    posterior = Posterior(Prior.uniform(low=[-3, -3], high=[3, 3]), ensemble)
+    evidence = Evidence(posterior, draws, theta, x, simulator=lambda theta, rng: 1 / 0, seconds=1.0)
+    assert evidence.sharp_ends == []
+    assert "take too long" in evidence.notes[0]

@@ -145,7 +145,8 @@ def _support(evidence: Evidence) -> Check:
         found.append(residual_levels(ensemble, evidence.calibration))
     values = np.asarray(evidence.at_x_o, float)
     some = values[np.linspace(0, len(values) - 1, min(len(values), RANKED)).astype(int)]
-    return support(found, extreme_draws(ensemble, some, evidence.at_x_o.x_o, *evidence.many_replicas))
+    extremes = extreme_draws(ensemble, some, evidence.at_x_o.x_o, *evidence.many_replicas)
+    return support(found, extremes, evidence.sharp_ends)
 
 
 def _local(evidence: Evidence) -> Check:

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from unle.diagnose.calibration import Calibration, calibrate
 from unle.diagnose.posterior_sbc import calibrate_around
 from unle.diagnose.record import NotApplicable, NotMade
+from unle.diagnose.sharp_ends import DRAWS, FEWEST, SIMULATIONS, SharpEnd, sharp_ends
 from unle.diagnose.twins import Twins
 from unle.diagnose.within import Members, members_within
 from unle.models import Ensemble, Mixture, TractableLikelihood
@@ -141,6 +142,28 @@ class Evidence:
         made = simulate_at(self.simulator, np.repeat(theta, rows, axis=0), seed=self.seed + ANOTHER_SEED + 2)
         whole = np.asarray(made.valid.reshape(-1, rows).all(axis=1))
         return theta[whole], made.x.reshape(len(theta), rows, -1)[whole]
+
+    @cached_property
+    def sharp_ends(self) -> list[SharpEnd]:
+        """Sharp ends of the noise, by raw coordinate, where simulating many times at a few draws is affordable."""
+        space = self.members.ensemble.x_space
+        n = SIMULATIONS if self.seconds == 0 else min(SIMULATIONS, int(PATIENCE / (DRAWS * self.seconds)))
+        if n < FEWEST or self.simulator is None or space is None:
+            self.notes.append("Sharp ends of the noise were not looked for: simulations take too long.")
+            return []
+        values = np.asarray(self.at_x_o, float)
+        theta = values[np.linspace(0, len(values) - 1, DRAWS).astype(int)]
+        made = simulate_at(self.simulator, np.repeat(theta, n, axis=0), seed=self.seed + ANOTHER_SEED + 3)
+        valid = made.valid.reshape(DRAWS, n)
+        fewest = int(valid.sum(axis=1).min())
+        if fewest < FEWEST:
+            self.notes.append("Sharp ends of the noise were not looked for: too many simulations fail.")
+            return []
+        rows = np.concatenate([x[ok][:fewest] for x, ok in zip(made.x.reshape(DRAWS, n, -1), valid, strict=True)])
+        standard = space.forward_table(rows)
+        smooth = [j for j, raw in enumerate(space.modelled) if raw not in space.cells.which]
+        found = sharp_ends(standard.reshape(DRAWS, fewest, -1)[:, :, smooth])
+        return [end._replace(coordinate=space.modelled[smooth[end.coordinate]]) for end in found]
 
     @cached_property
     def replicas(self) -> Float[np.ndarray, "n rows dim_x"]:

@@ -16,6 +16,9 @@ At x_o itself: simulate N data at draws of the posterior.  If it is right, x_o a
 f(theta, x_o) exceeds all N with probability 1 / (N + 1), over draws and observations.  By Markov's inequality the share
 of the draws at which it does exceeds s with a probability of at most 1 / (s (N + 1)).
 
+Both see draws beyond an edge only if they are many.  Where the noise itself is found to end sharply (`sharp_ends`),
+draws beyond the edge are to be expected even if none were counted, and the verdict is doubtful at best.
+
 Reference: Modrak et al., "Simulation-based calibration checking for Bayesian computation: the choice of test quantities
 shapes sensitivity", 2022.
 """
@@ -31,8 +34,9 @@ from jaxtyping import Array, Float
 from scipy.stats import binom
 
 from unle.diagnose.calibration import Calibration
-from unle.diagnose.record import Check, bonferroni, verdict_of
+from unle.diagnose.record import Check, at_most, bonferroni, verdict_of
 from unle.diagnose.sbc import require
+from unle.diagnose.sharp_ends import SharpEnd
 from unle.models import Ensemble
 
 TITLE = "Support of the data"
@@ -103,12 +107,13 @@ def extreme_draws(
     return Extremes(float(np.mean(of_x_o > simulated.max())), len(x))
 
 
-def support(found: Sequence[Residuals], at_x_o: Extremes) -> Check:
+def support(found: Sequence[Residuals], at_x_o: Extremes, ends: Sequence[SharpEnd] = ()) -> Check:
     """Count levels close to one, and draws at which x_o is extreme.
 
     Args:
         found: levels, of data from the prior or around x_o.
         at_x_o: the observation among simulations at its draws.
+        ends: sharp ends of the noise, from `sharp_ends`, with the numbers of the raw coordinates.
 
     Returns:
         A `Check` with the first levels as array `levels`.
@@ -127,8 +132,26 @@ def support(found: Sequence[Residuals], at_x_o: Extremes) -> Check:
             "likelihood ends more sharply than the model; simulate more, or infer statistics such as the smallest and "
             "largest value."
         )
-    numbers = {"p": p_value, "beyond": beyond, "posteriors": sum(len(one.levels) for one in found)}
+    elif ends:
+        verdict, advice = at_most(verdict, "doubtful"), _advice_on(ends)
+    numbers = {
+        "p": p_value,
+        "beyond": beyond,
+        "posteriors": sum(len(one.levels) for one in found),
+        "sharp_ends": len(ends),
+    }
     return Check("support", TITLE, QUESTION, verdict, numbers, advice, {"levels": found[0].levels[:, None]})
+
+
+def _advice_on(ends: Sequence[SharpEnd]) -> str:
+    sharpest = min(ends, key=lambda end: end.p_value)
+    side = "above" if sharpest.upper else "below"
+    others = len({end.coordinate for end in ends}) - 1
+    more = f" (and that of {others} more coordinates)" if others > 1 else " (and that of one more)" if others else ""
+    return (
+        f"The noise of x_{sharpest.coordinate + 1}{more} has a sharp end {side}, which the fitted density rounds off: "
+        "parameters near the edge of what is possible may keep a few per cent of mass that belongs to none."
+    )
 
 
 def _too_few(found: Residuals, share: float) -> tuple[float, float]:
