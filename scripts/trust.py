@@ -47,7 +47,7 @@ from unle.diagnose.twins import Twins
 from unle.models import AbstractEnergy, Consensus, Ensemble, FixedMeasure, TiltedModel, TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.space import Prior, fit_theta_space, fit_x_space
-from unle.train.validity import group_calibration
+from unle.train.validity_fit import group_calibration
 
 NOISE = 0.5  # of the data; the prior is standard normal in both parameters
 POSTERIORS, DRAWS = 300, 500
@@ -300,7 +300,7 @@ def uniform(seed: int, kind: str) -> Check:
     return normaliser(z_uniformity(Posterior(prior, likelihood), draws, seed=seed))
 
 
-def agreed(seed: int, kind: str) -> Check:
+def geometric_mean(seed: int, kind: str) -> Check:
     """Estimate the same of a geometric mean of two members, of which one may have a factor of theta."""
     spread = {"right": 0.0, "Z of one member depends on theta": 1.6}[kind]
     energy = Bilinear(jnp.zeros((2, 2), jnp.float32), jnp.array([[0.0, spread], [0.0, 0.0]], jnp.float32))
@@ -413,7 +413,7 @@ CASES: dict[str, tuple[Callable[[int, str], Check], tuple[str, ...], tuple[str, 
     ),
     "training, flows": (descended, ("right",), ("stopped too early",)),
     "normaliser": (uniform, ("right",), ("Z depends a little", "Z depends on theta")),
-    "normaliser, geometric mean": (agreed, ("right",), ("Z of one member depends on theta",)),
+    "normaliser, geometric mean": (geometric_mean, ("right",), ("Z of one member depends on theta",)),
     "short_run": (drifted, ("right",), ("chains drift", "chains stuck")),
     "grid": (on_grid, ("right",), ("a mode lost", "a mode too heavy", "too narrow", "too wide")),
     "members": (ensemble, ("right",), ("members disagree",)),

@@ -29,7 +29,7 @@ def pictures(task: Task, posterior: Posterior | None, i: int, draws: Float[np.nd
         as_draws = Draws(draws[None], task.prior.names, task.observation(i)[None], 0, float("nan"), {})
         (first, second), density = density_grid(posterior, as_draws)
         found["density"] = {"first": first, "second": second, "density": density.astype(np.float32)}
-    if task.dim_x == 2 and task.own and hasattr(likelihood, "x_space"):  # a toy, made to be looked at
+    if task.dim_x == 2 and task.own and likelihood.space_of_x() is not None:  # a toy, made to be looked at
         found["likelihood"] = likelihood_grid(task, likelihood, task.true_parameters(i))
     return found
 
@@ -53,7 +53,7 @@ def likelihood_grid(
 @eqx.filter_jit
 def _log_density(likelihood: Any, theta: Float[Array, " d"], points: Float[Array, "n 2"]) -> Float[Array, " n"]:
     def one(x):
-        w, log_det = likelihood.prepare(x), likelihood.x_space.log_det(x)
+        w, log_det = likelihood.prepare(x), likelihood.space_of_x().log_det(x)
         if isinstance(likelihood, DoublyIntractableLikelihood):  # its unknown Z(theta) is one number here
             return likelihood.log_unnormalised(theta, w) + log_det
         return likelihood.log_likelihood(theta, w) + log_det

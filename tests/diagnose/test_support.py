@@ -11,7 +11,7 @@ from unle.diagnose.calibration import Calibration
 from unle.diagnose.cloud import cloud
 from unle.diagnose.sharp_ends import sharp_ends
 from unle.diagnose.support import Extremes, extreme_draws, residual_levels, support
-from unle.models import ConditionalGaussian, Ensemble, NoEnergy, Straight, TiltedModel
+from unle.models import ConditionalGaussian, Ensemble, NoCorrection, NoEnergy, TiltedModel
 from unle.posterior import Draws, Posterior
 from unle.space import fit_theta_space, fit_x_space
 
@@ -31,7 +31,7 @@ def problem():
     )
     parts = (of_theta[0] - of_x[0]) / of_x[1], np.diag(of_theta[1] / of_x[1]), np.diag(of_x[1] * np.sqrt(12))
     linear = (jnp.asarray(part, jnp.float32)[None] for part in parts)
-    base = eqx.filter_vmap(lambda *linear: ConditionalGaussian(*linear, Straight()))(*linear)
+    base = eqx.filter_vmap(lambda *linear: ConditionalGaussian(*linear, NoCorrection()))(*linear)
     return rng, theta, x, Ensemble(theta_space, x_space, TiltedModel(base, NoEnergy()), jnp.zeros(1))
 
 

@@ -10,7 +10,7 @@ import pytest
 import unle
 from unle.methods import AUNLE
 from unle.methods.pairs import standardised_pairs
-from unle.models import Flex, NoEnergy, TwoViews, length_seen, reach_of
+from unle.models import NeuralCorrection, NoEnergy, TwoViews, length_seen, reach_of
 from unle.posterior import Posterior, TemperedSmc
 from unle.samplers import Sweep
 from unle.simulators import Simulations
@@ -233,7 +233,7 @@ def test_programs_are_compiled_ahead_of_their_use(monkeypatch, noise, programs):
         )
         fitted = len(compiled)
         base = posterior.likelihood.models.base
-        is_network = isinstance(base, TwoViews) and isinstance(base.base.correction, Flex)
+        is_network = isinstance(base, TwoViews) and isinstance(base.base.correction, NeuralCorrection)
         reach = reach_of(base, 1, members=2)
         energies = method.training.untrained(1, length_seen(base, 1, 1), members=2, reach=reach)
         kept = eqx.tree_at(lambda p: p.likelihood.models.energy, posterior, energies)  # whatever the gate said

@@ -8,7 +8,7 @@ import pytest
 from unle.errors import Outcome
 from unle.methods.candidates import best_energies
 from unle.train import TiltedFit, TiltedTraining, Validation, WarmStart
-from unle.train.paired import PairedState
+from unle.train.per_pair_particles import PairedState
 
 MEMBERS, ROWS = 2, 100
 

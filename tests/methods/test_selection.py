@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from unle.errors import Outcome
 from unle.methods.selection import _behind, gated
-from unle.models import AbstractEnergy, ConditionalGaussian, NoEnergy, Straight
+from unle.models import AbstractEnergy, ConditionalGaussian, NoCorrection, NoEnergy
 from unle.space import Prior, fit_theta_space
 from unle.train import BaseParticles, JointSpace, Splits, TiltedFit, Validation
 
@@ -30,7 +30,7 @@ def choice_of(members, scales=None, *, replace=True):
     """Gate members with the given c over bases N(0, scale^2), for data of variance 1 / 4."""
     count = len(members)
     joint = JointSpace.of(Prior.normal([0.0], [1.0]), fit_theta_space(np.array([[-1.0], [1.0]])))
-    one = ConditionalGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.eye(1), Straight())
+    one = ConditionalGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.eye(1), NoCorrection())
     bases = jax.tree.map(lambda leaf: jnp.stack([leaf] * count), one)
     if scales is not None:
         bases = eqx.tree_at(lambda b: b.whitener, bases, 1 / jnp.asarray(scales)[:, None, None])

@@ -14,7 +14,7 @@ from unle.methods.memory import as_bytes, machine_memory, row_bytes
 from unle.methods.pairs import standardised_pairs
 from unle.store import SimulationStore
 from unle.train import DataParticles, GaussianTraining, JointSpace, TiltedTraining, fit_gaussians, fit_tilted
-from unle.train.gaussian import decay_for
+from unle.train.gaussian_base import decay_for
 
 ROWS, MEMBERS = 12_000, 2
 PRIOR = unle.Prior.normal([0.0], [1.0])

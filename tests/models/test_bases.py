@@ -12,12 +12,12 @@ from unle.models import (
     Chained,
     ConditionalGaussian,
     FixedMeasure,
-    Flex,
     GaussianProcess,
     Kernel,
     Mlp,
+    NeuralCorrection,
+    NoCorrection,
     Repeated,
-    Straight,
     TwoViews,
     in_two_views,
     length_seen,
@@ -33,11 +33,13 @@ T, V = (jnp.asarray(RNG.normal(size=(5, dim)), jnp.float32) for dim in (DIM, DAT
 
 def gaussian(output_scale):
     # Weights from numpy: a generator compiled for each small matrix would take most of the time of these tests.
-    shapes = jax.eval_shape(lambda: Mlp(jr.key(0), DIM, Flex.outputs(DATA), width=4, depth=1))
+    shapes = jax.eval_shape(lambda: Mlp(jr.key(0), DIM, NeuralCorrection.outputs(DATA), width=4, depth=1))
     rng = np.random.default_rng(1)
     net = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype), shapes)
     net = eqx.tree_at(lambda n: (n.weights[-1], n.biases[-1]), net, replace_fn=lambda leaf: 0.25 * output_scale * leaf)
-    return ConditionalGaussian(*(jnp.asarray(a, jnp.float32) for a in (INTERCEPT, SLOPE, WHITENER)), Flex(net))
+    return ConditionalGaussian(
+        *(jnp.asarray(a, jnp.float32) for a in (INTERCEPT, SLOPE, WHITENER)), NeuralCorrection(net)
+    )
 
 
 def process(chained):
@@ -160,10 +162,10 @@ def test_two_views_are_both_residuals_and_their_distance():
     ("base", "seen"),
     [
         (gaussian(1.0), 2 * DATA + 1),
-        (eqx.tree_at(lambda b: b.correction, gaussian(1.0), Straight()), DATA + 1),  # r is v
+        (eqx.tree_at(lambda b: b.correction, gaussian(1.0), NoCorrection()), DATA + 1),  # r is v
         (BASES["fixed measure"](), DATA),  # it is no base whose distances mean anything
         (Repeated(gaussian(1.0), ((0, 2), (1, 3))), 4 * DATA + 1),
-        (Repeated(eqx.tree_at(lambda b: b.correction, gaussian(1.0), Straight()), ((0, 2), (1, 3))), 2 * DATA + 1),
+        (Repeated(eqx.tree_at(lambda b: b.correction, gaussian(1.0), NoCorrection()), ((0, 2), (1, 3))), 2 * DATA + 1),
     ],
 )
 def test_a_second_view_is_given_where_it_differs(base, seen):

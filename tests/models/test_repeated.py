@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from unle.models import ConditionalGaussian, Flex, Mlp, Repeated
+from unle.models import ConditionalGaussian, Mlp, NeuralCorrection, Repeated
 from unle.store.modules import load_module, save_module
 
 TOGETHER, APART = ((0, 1), (2, 3), (4, 5)), ((0, 3), (1, 4), (2, 5))
@@ -15,9 +15,9 @@ TOGETHER, APART = ((0, 1), (2, 3), (4, 5)), ((0, 3), (1, 4), (2, 5))
 
 def single(key=0):
     """Return a Gaussian of two numbers, given one parameter, that a network bends."""
-    net = Mlp(jr.key(key), 1, Flex.outputs(2), width=8, depth=1, output_scale=0.5)
+    net = Mlp(jr.key(key), 1, NeuralCorrection.outputs(2), width=8, depth=1, output_scale=0.5)
     whitener = jnp.array([[2.0, 0.0], [0.5, 3.0]])
-    return ConditionalGaussian(jnp.array([0.1, -0.3]), jnp.array([[0.5, 1.0]]), whitener, Flex(net))
+    return ConditionalGaussian(jnp.array([0.1, -0.3]), jnp.array([[0.5, 1.0]]), whitener, NeuralCorrection(net))
 
 
 @pytest.mark.parametrize("blocks", [TOGETHER, APART])

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unle.models import ConditionalGaussian, NoEnergy, Straight, TiltedLikelihood, TiltedModel
+from unle.models import ConditionalGaussian, NoCorrection, NoEnergy, TiltedLikelihood, TiltedModel
 from unle.space import Prior, fit_theta_space, fit_x_space
 
 
@@ -46,7 +46,7 @@ class LinearGaussian(NamedTuple):
             jnp.asarray((self.offset + self.matrix @ t_mean - x_mean) / x_sd, jnp.float32),
             jnp.asarray(t_sd[:, None] * self.matrix.T / x_sd, jnp.float32),
             jnp.asarray(np.linalg.inv(self.root / x_sd[:, None]), jnp.float32),
-            Straight(),
+            NoCorrection(),
         )
         model = TiltedModel(base, NoEnergy())
         return prior, TiltedLikelihood(theta_space, x_space, model, jnp.zeros(())), x_sd

@@ -21,6 +21,9 @@ class Normal(TractableLikelihood):
     scale: jnp.ndarray
     x_space: object
 
+    def space_of_x(self):
+        return self.x_space
+
     def prepare(self, x):
         return x
 

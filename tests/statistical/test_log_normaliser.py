@@ -18,7 +18,7 @@ from unle.train import (
     online_start,
     online_update,
 )
-from unle.train.log_normaliser import _believable, _n_held
+from unle.train.log_normaliser_fit import _believable, _n_held
 
 TOLERANCE = 0.05  # nats, the largest error over the posterior
 

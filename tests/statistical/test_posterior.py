@@ -13,7 +13,7 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 from scipy.stats import multivariate_normal, truncnorm
 
-from unle.models import ConditionalGaussian, NoEnergy, Straight, TiltedLikelihood, TiltedModel, TractableLikelihood
+from unle.models import ConditionalGaussian, NoCorrection, NoEnergy, TiltedLikelihood, TiltedModel, TractableLikelihood
 from unle.posterior import Chains, Posterior, TemperedSmc
 from unle.samplers import Hmc, Mala, Nuts, RandomWalk
 from unle.space import Prior, fit_theta_space, fit_x_space
@@ -45,7 +45,7 @@ def posterior():
     identity = fit_theta_space(corners), fit_x_space(100 * corners)
     base = ConditionalGaussian(
         *(jnp.asarray(part, jnp.float32) for part in (INTERCEPT / 100, SLOPE / 100, np.linalg.inv(ROOT / 100))),
-        Straight(),
+        NoCorrection(),
     )
     likelihood = TiltedLikelihood(*identity, TiltedModel(base, NoEnergy()), jnp.zeros(()))
     return Posterior(Prior.normal(MEAN, SD), likelihood)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jax.scipy.stats import norm
 
-from unle.models import ConditionalGaussian, Flex, Mlp, NoEnergy, TiltedModel
+from unle.models import ConditionalGaussian, Mlp, NeuralCorrection, NoEnergy, TiltedModel
 from unle.space import Prior, fit_theta_space
 from unle.train import BaseParticles, JointSpace, PersistentChains, TiltedTraining, WarmSmc, fit_tilted, make_splits
 
@@ -42,7 +42,9 @@ def problem():
     joint = JointSpace.of(Prior.uniform([-1.0], [1.0]), fit_theta_space(np.array([[-1.0], [1.0]])))
     shapes = jax.eval_shape(lambda: Mlp(jr.key(0), 1, 2, width=1, depth=1))
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
-    base = ConditionalGaussian(jnp.zeros(1), jnp.ones((1, 1)), jnp.full((1, 1), 1 / SPREAD, jnp.float32), Flex(zeros))
+    base = ConditionalGaussian(
+        jnp.zeros(1), jnp.ones((1, 1)), jnp.full((1, 1), 1 / SPREAD, jnp.float32), NeuralCorrection(zeros)
+    )
     arrays = jnp.asarray(theta, jnp.float32), jnp.asarray(x, jnp.float32)
     return joint, jax.tree.map(lambda leaf: leaf[None], base), *arrays, make_splits(jr.key(0), ROWS, members=1)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from unle.models import AbstractEnergy, ConditionalGaussian, NoEnergy, Straight, TiltedModel
+from unle.models import AbstractEnergy, ConditionalGaussian, NoCorrection, NoEnergy, TiltedModel
 from unle.train import certify
 from unle.train.certificate import pareto_k
 
@@ -27,7 +27,7 @@ class Steep(AbstractEnergy):
 
 
 def stacked(energy, slope):
-    base = ConditionalGaussian(jnp.zeros(1), jnp.full((1, 1), slope), jnp.eye(1), Straight())
+    base = ConditionalGaussian(jnp.zeros(1), jnp.full((1, 1), slope), jnp.eye(1), NoCorrection())
     return jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), TiltedModel(base, energy))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from unle.models import ConditionalGaussian, FixedMeasure, Flex, Mlp, MlpEnergy, TiltedModel
+from unle.models import ConditionalGaussian, FixedMeasure, Mlp, MlpEnergy, NeuralCorrection, TiltedModel
 from unle.space import Prior, fit_theta_space
 from unle.train import JointSpace
 
@@ -24,9 +24,11 @@ def filled(shapes, seed):
 
 
 def gaussian():
-    net = filled(jax.eval_shape(lambda: Mlp(jr.key(0), DIM, Flex.outputs(DATA), width=4, depth=1)), 1)
+    net = filled(jax.eval_shape(lambda: Mlp(jr.key(0), DIM, NeuralCorrection.outputs(DATA), width=4, depth=1)), 1)
     slope = jnp.asarray(RNG.normal(size=(DIM, DATA)), jnp.float32)
-    return ConditionalGaussian(jnp.array([0.2, -1.0]), slope, jnp.array([[1.3, 0.0], [0.4, 0.8]]), Flex(net))
+    return ConditionalGaussian(
+        jnp.array([0.2, -1.0]), slope, jnp.array([[1.3, 0.0], [0.4, 0.8]]), NeuralCorrection(net)
+    )
 
 
 BASES = {"conditional Gaussian": gaussian, "fixed measure": lambda: FixedMeasure(jnp.zeros(DATA), jnp.asarray(3.0))}

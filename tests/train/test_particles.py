@@ -15,10 +15,10 @@ import pytest
 from jaxtyping import Array, Float
 
 from unle.errors import InputError
-from unle.models import AbstractEnergy, ConditionalGaussian, FixedMeasure, Flex, Mlp, TiltedModel
+from unle.models import AbstractEnergy, ConditionalGaussian, FixedMeasure, Mlp, NeuralCorrection, TiltedModel
 from unle.space import Prior, fit_theta_space
 from unle.train import BaseParticles, Batch, DataParticles, JointSpace, PersistentChains, Splits, WarmSmc, validate
-from unle.train.tilted import _gap
+from unle.train.tilted_fit import _gap
 
 A, B, C = 0.5, 0.4, 1.5
 NO_BATCH = Batch(jnp.zeros(1, int), jnp.zeros((1, 1)))  # tilted models do not look at the data's parameters
@@ -46,7 +46,7 @@ class Known(AbstractEnergy):
         return -(a + b * t[0]) * r[0] + 0.5 * (c - 1) * r[0] ** 2
 
 
-class Bent(Flex):
+class Bent(NeuralCorrection):
     """A correction whose mean is 100 t."""
 
     def inverse(self, t, v):
@@ -71,7 +71,7 @@ def base():
     zeros = jax.tree.map(
         lambda leaf: jnp.zeros(leaf.shape), jax.eval_shape(lambda: Mlp(jr.key(0), 1, 2, width=1, depth=1))
     )
-    return ConditionalGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.eye(1), Flex(zeros))
+    return ConditionalGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.eye(1), NeuralCorrection(zeros))
 
 
 def stacked(tree):
@@ -178,7 +178,7 @@ def test_draws_at_the_datas_parameters_are_as_many_at_each_and_belong_to_it(join
 @pytest.mark.parametrize("particles", [DataParticles(n=50, pool=400), PersistentChains(n=400)])
 def test_parameters_of_sorted_data_are_sampled_from_all_of_them(particles, joint, monkeypatch):
     """Sequential runs store rows round by round: the first of them are no sample."""
-    monkeypatch.setattr("unle.train.moving.MOST_PARAMETERS", 400)
+    monkeypatch.setattr("unle.train.persistent_particles.MOST_PARAMETERS", 400)
     t = jnp.linspace(-1, 1, 4000)[:, None]
     kept = np.asarray(particles.init(jr.key(0), joint, base(), t).t)
     assert abs(kept.mean()) < 4 * np.sqrt(1 / 3 / 400)  # four standard errors; the first rows have -.95

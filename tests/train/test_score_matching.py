@@ -11,8 +11,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from unle.errors import FitError, InputError
-from unle.models import FixedMeasure, TiltedModel
-from unle.models.energy import AbstractEnergy
+from unle.models import AbstractEnergy, FixedMeasure, TiltedModel
 from unle.train import Descent, ScoreMatching, descend, make_splits
 from unle.train.score_matching import exact_loss, matched, sliced_loss
 

@@ -8,7 +8,7 @@ import pytest
 
 from unle.store import SimulationStore
 from unle.store.lots import Reservoir
-from unle.train.stream import Stream, put
+from unle.train.stream import Stream, scatter_rows
 
 ROWS, WINDOW, HELD_OUT, SEED = 3000, 500, 60, [4, 2]
 
@@ -81,6 +81,6 @@ def test_the_seed_decides_the_order(store, drawn):
 
 def test_rows_are_put_in_their_places():
     old = jnp.zeros((5, 2)), jnp.zeros((5, 1))
-    new = put(old, jnp.array([3, 0]), (jnp.ones((2, 2)), 2 * jnp.ones((2, 1))))
+    new = scatter_rows(old, jnp.array([3, 0]), (jnp.ones((2, 2)), 2 * jnp.ones((2, 1))))
     np.testing.assert_array_equal(new[0][:, 0], [1, 0, 0, 1, 0])
     np.testing.assert_array_equal(new[1][:, 0], [2, 0, 0, 2, 0])

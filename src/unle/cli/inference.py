@@ -235,7 +235,8 @@ def _fit(request: Request, run: RunDirectory, stages: Stages, where: Where) -> P
 
 def sample(posterior: Posterior, x_o: np.ndarray, n: int, *, seed: int) -> Draws:
     """Draw from the posterior, with a sign of life."""
-    dim_x = getattr(getattr(posterior.likelihood, "x_space", None), "dim_x", x_o.shape[1])
+    x_space = posterior.likelihood.space_of_x()
+    dim_x = x_o.shape[1] if x_space is None else x_space.dim_x
     with progress("Sampling the posterior", total=n) as bar:
         draws = posterior.sample(fit_to(x_o, dim_x), n, seed=seed)
         bar.advance(n)

@@ -37,7 +37,7 @@ def members_within(likelihood: Any) -> Members | None:
     if isinstance(likelihood, GivenValid | OverCells):
         return members_within(likelihood.likelihood)
     if isinstance(likelihood, Tempered):
-        inner = members_within(likelihood.inner)
+        inner = members_within(likelihood.likelihood)
         return None if inner is None else inner._replace(power=inner.power * float(likelihood.temperature))
     if isinstance(likelihood, Consensus):
         return Members(likelihood.members, geometric=True, power=1.0)

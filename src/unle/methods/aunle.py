@@ -5,7 +5,7 @@ r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations
 3. Train the members' energies by maximum likelihood of the tilted joint model p(theta) q0(x | theta) exp(-E) / Z.
 4. Keep the energies if they raise the likelihood of rows that their training has not seen, and if their normaliser can
    be relied on (`unle.train.certificate`).  Where residuals of the base are clearly not Gaussian, and energies do not
-   make up for that, give them a density of their own (`unle.train.noise`), and try energies on top of it.
+   make up for that, give them a density of their own (`unle.train.noise_fit`), and try energies on top of it.
 5. Multiply by P(valid | theta) if simulations failed.
 
 Reference: Glaser et al., "Maximum likelihood learning of unnormalized models for simulation-based inference", 2023.
@@ -43,7 +43,7 @@ from unle.train import (
     TiltedTraining,
     WarmSmc,
     compile_tilted,
-    fit_tied_or_whole,
+    fit_shared_or_whole,
     fit_tilted,
 )
 
@@ -103,7 +103,7 @@ class AUNLE(eqx.Module):
             particles: how the model is followed while it trains: `PersistentChains` (MALA) by default, `WarmSmc` for
                 the paper's SMC.
             sampler: how the posterior is sampled.
-            training: other settings of `unle.train.paper.PaperTraining`, such as iterations and learning_rate.
+            training: other settings of `unle.train.PaperTraining`, such as iterations and learning_rate.
 
         Example:
             >>> import unle
@@ -168,7 +168,7 @@ class AUNLE(eqx.Module):
             if guess is not None:
                 ahead.enter_context(sampler_of(guess))
             if pairs.cuts:
-                bases = fit_tied_or_whole(key_base, self.base.fit, *rows, cuts=pairs.cuts)
+                bases = fit_shared_or_whole(key_base, self.base.fit, *rows, cuts=pairs.cuts)
             else:
                 with nullcontext() if likely is None else meanwhile(partial(compile_training, likely)):
                     bases = self.base.fit(key_base, *rows, stream=stream)

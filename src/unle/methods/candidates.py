@@ -17,7 +17,7 @@ from jaxtyping import PRNGKeyArray
 
 from unle.methods.selection import clearly_better, simplest_as_good
 from unle.space.host_device import split
-from unle.train import TiltedFit, WarmStart, places
+from unle.train import TiltedFit, WarmStart, pair_particles
 
 MOSTLY = 0.75  # of the gain of full energies: with that the residuals say nearly all
 CONTINUED = 0.4  # of the training schedule, its end, for energies that were theta-free
@@ -39,7 +39,7 @@ def best_energies(
     free = train(key_free, sees_theta=False, aim=full.gain if learned else 0.0)
     kinds = {"theta-free": free}
     if free.validation is not None and clearly_better(free.validation) and free.gain >= MOSTLY * full.gain:
-        begun = WarmStart(free.energies, places(free.particles))
+        begun = WarmStart(free.energies, pair_particles(free.particles))
         kinds["continued"] = train(key_continued, sees_theta=True, start=begun, share=CONTINUED)
     kinds["full"] = full
     best = reduce(simplest_as_good, kinds.values())

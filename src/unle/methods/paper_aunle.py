@@ -27,8 +27,16 @@ from unle.simulators import Simulations
 from unle.space import Prior, fit_theta_space, fit_x_space
 from unle.space.host_device import on_device, split
 from unle.store import SimulationStore
-from unle.train import JointSpace, PersistentChains, WarmSmc, make_splits
-from unle.train.paper import PaperFit, PaperTraining, fit_as_printed, measure
+from unle.train import (
+    JointSpace,
+    PaperFit,
+    PaperTraining,
+    PersistentChains,
+    WarmSmc,
+    fit_as_printed,
+    make_splits,
+    measure,
+)
 
 CHAINS = PersistentChains(n=1000, moves=60, at_data=False, fresh=False, own_steps=True)
 

@@ -52,9 +52,19 @@ from unle.space import (
     restandardise_x,
 )
 from unle.space.host_device import on_device, split
-from unle.train import JointSpace, LogNormaliserTraining, fit_validity, make_splits, pad
-from unle.train.divi import DiviChains, fit_divi
-from unle.train.paper import PaperFit, PaperTraining, fit_as_printed, measure
+from unle.train import (
+    DiviChains,
+    JointSpace,
+    LogNormaliserTraining,
+    PaperFit,
+    PaperTraining,
+    fit_as_printed,
+    fit_divi,
+    fit_validity,
+    make_splits,
+    measure,
+    pad,
+)
 
 BEYOND = 3.0  # standard deviations of the latest parameters, beyond which older simulations are left out
 HELD_OUT = 20_000  # of the seed: rows are held out in all rounds, or the energy would know them

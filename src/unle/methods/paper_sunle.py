@@ -17,9 +17,7 @@ from unle.methods.paper_rounds import PaperRounds, ZPart
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.posterior import WalkingExchange, WarmChains
 from unle.space import Prior
-from unle.train import PairedChains
-from unle.train.divi import DiviChains
-from unle.train.paper import PaperTraining
+from unle.train import DiviChains, PairedChains, PaperTraining
 
 CHAINS = PairedChains(n=1, moves=50, fresh=False, own_steps=True)
 

@@ -40,7 +40,7 @@ from unle.models import (
     TiltedModel,
     TractableLikelihood,
     ValidPower,
-    agreed,
+    geometric_mean,
     over_cells,
     with_validity,
 )
@@ -332,7 +332,7 @@ class Rounds(AbstractRounds):
     def focused(self, likelihood: Any) -> Any:
         """Return what its members agree on, in the region of the last fit, times the chance of a valid simulation."""
         validity = AlwaysValid() if self.validity is None else self.validity.validity
-        return with_validity(with_validity(over_cells(agreed(likelihood)), self._region), validity)
+        return with_validity(with_validity(over_cells(geometric_mean(likelihood)), self._region), validity)
 
     def near(self, simulations: Simulations) -> Bool[np.ndarray, " n"]:
         """Return which simulations are valid and near x_o: those that count as valid in the last fit."""
@@ -375,10 +375,10 @@ class Rounds(AbstractRounds):
         before = sum(back is not None for back in setbacks(self.history))
         wanted = FEWEST_EFFECTIVE * 2 ** (before + 1) if cautiously else FEWEST_EFFECTIVE
         if refined is None:
-            likelihood = over_cells(agreed(self.fitting.likelihood))
+            likelihood = over_cells(geometric_mean(self.fitting.likelihood))
             beta = self._supported(likelihood, wanted)
         else:  # outside of the region, where they were not trained, energies say nothing
-            likelihood = over_cells(agreed(refined))
+            likelihood = over_cells(geometric_mean(refined))
             beta = self._supported(with_validity(likelihood, self._region), wanted)
         target = Tempered(likelihood, on_device(beta))
         cautious = self.focused(target)

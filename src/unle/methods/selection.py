@@ -24,6 +24,7 @@ from unle.train import (
     base_scores,
     certify,
     fit_noise,
+    is_better,
     validate,
 )
 
@@ -95,8 +96,7 @@ def stopping_rows(held: int) -> int:
 
 def clearly_better(scores: Validation) -> bool:
     """Return whether energies gain more than two standard errors over the bases; False for NaN."""
-    rows = np.ravel(np.asarray(scores.rows))
-    return bool(np.mean(rows) > CLEARLY * np.std(rows) / np.sqrt(len(rows)))
+    return is_better(scores.rows, errors=CLEARLY)
 
 
 def simplest_as_good(simple: TiltedFit, full: TiltedFit) -> TiltedFit:
@@ -106,9 +106,7 @@ def simplest_as_good(simple: TiltedFit, full: TiltedFit) -> TiltedFit:
     """
     if simple.validation is None or full.validation is None:
         return full if simple.validation is None else simple
-    difference = np.ravel(np.asarray(full.validation.rows) - np.asarray(simple.validation.rows))
-    error = np.std(difference) / np.sqrt(len(difference))
-    return full if np.mean(difference) > error else simple
+    return full if is_better(full.validation.rows, simple.validation.rows) else simple
 
 
 def select_model(
@@ -160,8 +158,7 @@ def select_model(
     noisy = fit_noise(bases, t, w, Splits(splits.train, splits.held_out[:, :held]))
     if noisy is None:
         return best
-    more = np.ravel(noisy.gain[:, stopping_rows(held) :] - best.choice.rows)
-    if not more.mean() > np.std(more) / np.sqrt(len(more)):
+    if not is_better(noisy.gain[:, stopping_rows(held) :], best.choice.rows):
         return best
     return decide(key_noisy, key_noisy_gate, noisy.bases)._replace(noise=True)
 

@@ -125,7 +125,7 @@ class SUNLE(AbstractSequential):
             prior: of theta.
             simulator: as for `unle.simulate`; None if simulations are brought by hand.
             normaliser: what is done about Z(theta): `ByExchange()` by default, `Divi()` or `Online()`, all as printed.
-            training: other settings of `unle.train.paper.PaperTraining`, such as iterations and learning_rate.
+            training: other settings of `unle.train.PaperTraining`, such as iterations and learning_rate.
 
         Example:
             >>> import unle

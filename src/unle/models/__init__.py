@@ -1,28 +1,48 @@
-"""Models of x given theta: energies, base densities and the likelihoods built from them."""
+"""Models of x given theta: base densities, energies that tilt them, and the likelihoods built from both.
+
+A model works with standardised parameters t and data w, one point at a time; arrays of an ensemble are stacked along a
+leading axis.  A likelihood takes raw theta and x: what a posterior is made of.
+
+Read in this order: `mlp` (the one network), `bases` with `corrections`, `mixture_noise`, `flows` and `repeated` (base
+densities), `views` (what an energy sees), `tilted_model` (energies), `likelihood`, `ensembles`,
+`conditional_likelihood` and `log_normaliser` (normalisers that depend on theta), `validity` (simulations that fail),
+`cell_likelihood` (counts and other atoms).
+"""
 
 from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
-from unle.models.cells import OverCells, over_cells
-from unle.models.conditional import ConditionalLikelihood, DoublyIntractableLikelihood
-from unle.models.consensus import Consensus, agreed
-from unle.models.correction import AbstractCorrection, Chained, Flex, Straight
-from unle.models.energy import AbstractEnergy, MlpEnergy, NoEnergy
+from unle.models.cell_likelihood import OverCells, over_cells
+from unle.models.conditional_likelihood import (
+    ConditionalLikelihood,
+    DoublyIntractableLikelihood,
+    GeometricPool,
+    ReferencedLikelihood,
+    geometric_pool,
+)
+from unle.models.corrections import (
+    AbstractCorrection,
+    Chained,
+    GaussianProcess,
+    Kernel,
+    NeuralCorrection,
+    NoCorrection,
+    PolynomialMean,
+    monomial_count,
+    monomials,
+)
+from unle.models.ensembles import Consensus, Ensemble, Mixture, geometric_mean, mixture, unstacked
 from unle.models.flows import AbstractFlow, Flow, Maf, SplineFlow, check_flows
-from unle.models.focus import Region, Tempered
-from unle.models.gaussian_process import GaussianProcess, Kernel
-from unle.models.likelihood import AbstractLikelihood, Ensemble, TiltedLikelihood, TractableLikelihood
+from unle.models.likelihood import AbstractLikelihood, Tempered, TiltedLikelihood, TractableLikelihood
 from unle.models.log_normaliser import LogNormaliser, Normalised
-from unle.models.mixture import Mixture, mixture
+from unle.models.mixture_noise import MixtureNoise, NoisyBase, with_noise
 from unle.models.mlp import Mlp
-from unle.models.noise import MixtureNoise, NoisyBase, with_noise
-from unle.models.polynomial import Bend
-from unle.models.pool import GeometricPool, geometric_pool
-from unle.models.referenced import ReferencedLikelihood
 from unle.models.repeated import Repeated
-from unle.models.tilted import TiltedModel
+from unle.models.tilted_model import AbstractEnergy, MlpEnergy, NoEnergy, TiltedModel
 from unle.models.validity import (
     AbstractValidity,
     AlwaysValid,
+    DoublyIntractableGivenValid,
     GivenValid,
+    Region,
     ValidityNet,
     ValidPower,
     with_validity,
@@ -37,36 +57,36 @@ __all__ = [
     "AbstractLikelihood",
     "AbstractValidity",
     "AlwaysValid",
-    "Bend",
     "Chained",
     "ConditionalGaussian",
     "ConditionalLikelihood",
     "Consensus",
+    "DoublyIntractableGivenValid",
     "DoublyIntractableLikelihood",
     "Ensemble",
     "FixedMeasure",
-    "GaussianProcess",
-    "Kernel",
-    "Flex",
     "Flow",
+    "GaussianProcess",
     "GeometricPool",
     "GivenValid",
+    "Kernel",
     "LogNormaliser",
     "Maf",
     "Mixture",
-    "Mlp",
     "MixtureNoise",
+    "Mlp",
     "MlpEnergy",
+    "NeuralCorrection",
+    "NoCorrection",
     "NoEnergy",
-    "OverCells",
-    "over_cells",
     "NoisyBase",
     "Normalised",
     "OneView",
+    "OverCells",
+    "PolynomialMean",
     "ReferencedLikelihood",
     "Region",
     "Repeated",
-    "Straight",
     "SplineFlow",
     "Tempered",
     "TiltedLikelihood",
@@ -75,14 +95,18 @@ __all__ = [
     "TwoViews",
     "ValidPower",
     "ValidityNet",
-    "agreed",
     "check_flows",
+    "geometric_mean",
     "geometric_pool",
     "in_one_view",
     "in_two_views",
     "length_seen",
     "mixture",
+    "monomial_count",
+    "monomials",
+    "over_cells",
     "reach_of",
+    "unstacked",
     "with_noise",
     "with_validity",
 ]

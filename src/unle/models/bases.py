@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models.correction import AbstractCorrection, Straight
+from unle.models.corrections import AbstractCorrection, NoCorrection
 from unle.models.mlp import normals
 
 LOG_2PI = 1.8378770664093453
@@ -128,7 +128,7 @@ class ConditionalGaussian(AbstractBase):
         r = P (w - b - A' t),
 
     and a correction turns them into v ~ N(0, I): nothing, a polynomial or a network of t, see
-    `unle.models.correction`.
+    `unle.models.corrections`.
 
     Energies see r: shapes are simpler next to data than next to residuals of a mean that wiggles.  `TwoViews` lets them
     see v besides.
@@ -147,7 +147,7 @@ class ConditionalGaussian(AbstractBase):
 
     def sees_whitened(self):
         """Return whether nothing is corrected."""
-        return isinstance(self.correction, Straight)
+        return isinstance(self.correction, NoCorrection)
 
     def features(self, t, w):
         """Return the residual r of the linear fit."""

@@ -8,12 +8,9 @@ normaliser that does.
 import abc
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from unle.models.tilted import TiltedModel
+from unle.models.tilted_model import TiltedModel
 from unle.space import ThetaSpace, XSpace
 
 
@@ -31,6 +28,10 @@ class AbstractLikelihood(eqx.Module):
         """Return one raw x in the coordinates of the fit: w, unless the model sees more of x than one point."""
         return self.prepare(x)
 
+    def space_of_x(self) -> XSpace | None:
+        """Return the standardisation of x that the model was fitted with; None if it has none."""
+        return None
+
 
 class TractableLikelihood(AbstractLikelihood):
     """A likelihood whose missing constant, if any, is the same for every theta."""
@@ -38,6 +39,24 @@ class TractableLikelihood(AbstractLikelihood):
     @abc.abstractmethod
     def log_likelihood(self, theta: Float[Array, " dim"], w: Float[Array, "*point data"]) -> Float[Array, ""]:
         """Return the log-density of w given theta, up to that constant."""
+
+
+class AbstractWrapper(TractableLikelihood):
+    """A tractable likelihood made of another one, which sees x in its place; to make one, define the density."""
+
+    likelihood: eqx.AbstractVar[AbstractLikelihood]
+
+    def space_of_x(self):
+        """Return the likelihood's standardisation of x."""
+        return self.likelihood.space_of_x()
+
+    def prepare(self, x):
+        """Return what the likelihood sees of x."""
+        return self.likelihood.prepare(x)
+
+    def coordinates(self, x):
+        """Return x in the coordinates of the likelihood."""
+        return self.likelihood.coordinates(x)
 
 
 class TiltedLikelihood(TractableLikelihood):
@@ -57,6 +76,10 @@ class TiltedLikelihood(TractableLikelihood):
     model: TiltedModel
     log_z: Float[Array, ""]
 
+    def space_of_x(self):
+        """Return the standardisation of x."""
+        return self.x_space
+
     def prepare(self, x):
         """Return w."""
         return self.x_space.forward(x)
@@ -66,47 +89,19 @@ class TiltedLikelihood(TractableLikelihood):
         return self.model.log_density(self.theta_space.forward(theta), w) - self.log_z
 
 
-class Ensemble(TractableLikelihood):
-    r"""The equal mixture of K tilted models that share their coordinates.
+class Tempered(AbstractWrapper):
+    """A likelihood to the power of beta, between 0 and 1.
 
-        q(x | theta) = 1/K sum_k q_k(x | theta)
-
-    Members see different training splits and initial weights.  Where data are plenty they agree; where data are few
-    they differ, and the mixture is as wide as their disagreement.
+    Proposals drawn with it do not run ahead of what the simulations support.
 
     Args:
-        theta_space: standardises theta.
-        x_space: standardises x.
-        models: the K models, stacked along a leading axis of every array.
-        log_z: log Z_pi of each, shape (K,).
+        likelihood: that is flattened.
+        temperature: beta.
     """
 
-    theta_space: ThetaSpace
-    x_space: XSpace
-    models: TiltedModel
-    log_z: Float[Array, " members"]
-
-    @property
-    def size(self) -> int:
-        """Number of members K."""
-        return self.log_z.shape[0]
-
-    def prepare(self, x):
-        """Return w."""
-        return self.x_space.forward(x)
+    likelihood: TractableLikelihood
+    temperature: Float[Array, ""]
 
     def log_likelihood(self, theta, w):
-        """Return the log of the members' mean density."""
-        return logsumexp(self.member_log_likelihoods(theta, w)) - jnp.log(self.size)
-
-    def member_log_likelihoods(self, theta: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " members"]:
-        """Return every member's own log-likelihood; their spread shows where the data say little."""
-        t = self.theta_space.forward(theta)
-        values = eqx.filter_vmap(lambda model: model.log_density(t, w))(self.models)
-        return values - self.log_z
-
-    def member(self, k: int) -> TiltedLikelihood:
-        """Return member k as a likelihood of its own."""
-        arrays, static = eqx.partition(self.models, eqx.is_array)
-        model = eqx.combine(jax.tree.map(lambda leaf: leaf[k], arrays), static)
-        return TiltedLikelihood(self.theta_space, self.x_space, model, self.log_z[k])
+        """Return beta log q."""
+        return self.temperature * self.likelihood.log_likelihood(theta, w)

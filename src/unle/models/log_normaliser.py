@@ -10,8 +10,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models.conditional import DoublyIntractableLikelihood
-from unle.models.likelihood import TractableLikelihood
+from unle.models.conditional_likelihood import DoublyIntractableLikelihood
+from unle.models.likelihood import AbstractWrapper
 from unle.models.mlp import Mlp
 
 
@@ -62,7 +62,7 @@ class LogNormaliser(eqx.Module):
         )
 
 
-class Normalised(TractableLikelihood):
+class Normalised(AbstractWrapper):
     """A doubly intractable likelihood, divided by its learned normaliser.
 
     Args:
@@ -72,15 +72,6 @@ class Normalised(TractableLikelihood):
 
     likelihood: DoublyIntractableLikelihood
     log_normaliser: LogNormaliser
-
-    @property
-    def x_space(self):
-        """The likelihood's standardisation of x, None if it has none."""
-        return getattr(self.likelihood, "x_space", None)
-
-    def prepare(self, x):
-        """Return w."""
-        return self.likelihood.prepare(x)
 
     def log_z(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return b at raw theta."""

@@ -16,12 +16,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from unle.models.conditional import DoublyIntractableLikelihood
-from unle.models.likelihood import TractableLikelihood
+from unle.models.conditional_likelihood import AbstractDoublyIntractableWrapper, DoublyIntractableLikelihood
+from unle.models.likelihood import AbstractWrapper, TractableLikelihood
 from unle.models.log_normaliser import Normalised
 from unle.models.mlp import Mlp
 from unle.space import ThetaSpace
 
+SOFTNESS = 0.05  # s: thickness of a region's walls as a share of the box
 ALMOST_CERTAIN = -1e-7  # largest log-probability, whose logit float32 can tell from that of 1
 
 
@@ -46,7 +47,7 @@ class ValidityNet(AbstractValidity):
 
         P(valid | theta) = sigmoid(temper m(theta) + shift),   m = logit of prod_k sigmoid(net_k(t))^(1/K)
 
-    Low as soon as one of them expects a failure, for the reason that `unle.models.consensus` has: of many parameters,
+    Low as soon as one of them expects a failure, for the reason that `unle.models.ensembles` has: of many parameters,
     those that one network is mistaken about would come to the top.
 
     Args:
@@ -92,31 +93,46 @@ class ValidPower(AbstractValidity):
         return self.power * self.validity(theta)
 
 
-class GivenValid(TractableLikelihood):
+class Region(AbstractValidity):
+    r"""Trust inside a box of standardised parameters, falling off outside; for `with_validity`.
+
+    A likelihood that was fitted to simulations of one region says nothing about parameters outside.  It is made to fall
+    off there,
+
+        log q_B(x | theta) = log q(x | theta) - 1/2 sum_j (d_j / (s (h_j - l_j)))^2,
+
+    d_j how far coordinate j of theta lies outside the box B = [l, h]: a prior restricted to the box, with walls soft
+    enough for a sampler to find its way in.
+
+    Args:
+        theta_space: the coordinates in which the box is given.
+        low: l.
+        high: h.
+    """
+
+    theta_space: ThetaSpace
+    low: Float[Array, " dim"]
+    high: Float[Array, " dim"]
+
+    def __call__(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return the log of the trust in theta: 0 inside."""
+        t = self.theta_space.forward(theta)
+        beyond = (t - jnp.clip(t, self.low, self.high)) / (SOFTNESS * (self.high - self.low))
+        return -0.5 * jnp.sum(jnp.square(beyond))
+
+
+class GivenValid(AbstractWrapper):
     """A tractable likelihood of valid data times P(valid | theta); made by `with_validity`."""
 
     likelihood: TractableLikelihood
     validity: AbstractValidity
-
-    @property
-    def x_space(self):
-        """The likelihood's standardisation of x, None if it has none."""
-        return getattr(self.likelihood, "x_space", None)
-
-    def prepare(self, x):
-        """Return w."""
-        return self.likelihood.prepare(x)
-
-    def coordinates(self, x):
-        """Return x in the coordinates of the likelihood."""
-        return self.likelihood.coordinates(x)
 
     def log_likelihood(self, theta, w):
         """Return log q(w | theta, valid) + log P(valid | theta)."""
         return self.likelihood.log_likelihood(theta, w) + self.validity(theta)
 
 
-class DoublyIntractableGivenValid(DoublyIntractableLikelihood):
+class DoublyIntractableGivenValid(AbstractDoublyIntractableWrapper):
     """A doubly intractable likelihood of valid data times P(valid | theta); made by `with_validity`.
 
     The normaliser Z(theta) is that of the data given that they are valid, so tilt and reference stay what they are.
@@ -125,42 +141,9 @@ class DoublyIntractableGivenValid(DoublyIntractableLikelihood):
     likelihood: DoublyIntractableLikelihood
     validity: AbstractValidity
 
-    @property
-    def x_space(self):
-        """The likelihood's standardisation of x, None if it has none."""
-        return getattr(self.likelihood, "x_space", None)
-
-    def prepare(self, x):
-        """Return w."""
-        return self.likelihood.prepare(x)
-
-    def standardise(self, theta):
-        """Return t."""
-        return self.likelihood.standardise(theta)
-
     def log_unnormalised(self, theta, w):
         """Return log f(w | theta) + log P(valid | theta)."""
         return self.likelihood.log_unnormalised(theta, w) + self.validity(theta)
-
-    def log_tilt(self, t, v):
-        """Return the likelihood's tilt."""
-        return self.likelihood.log_tilt(t, v)
-
-    def log_reference(self, v):
-        """Return the likelihood's reference density."""
-        return self.likelihood.log_reference(v)
-
-    def draws(self, key, n):
-        """Draw from the likelihood's reference."""
-        return self.likelihood.draws(key, n)
-
-    def whiten(self, t, w):
-        """Return the likelihood's coordinates of w."""
-        return self.likelihood.whiten(t, w)
-
-    def unwhiten(self, t, v):
-        """Return w at the likelihood's coordinates v."""
-        return self.likelihood.unwhiten(t, v)
 
 
 def with_validity(

@@ -7,7 +7,7 @@ An energy that sees r alone has to learn from the data where the base has moved 
 wiggles.  With both (`TwoViews`) it takes what it needs.
 
 The last number that an energy is given is the squared distance |v|^2.  It is not an input of its network: beyond the
-distances that draws of the base reach, an energy fades out (`unle.models.energy`).
+distances that draws of the base reach, an energy fades out (`unle.models.tilted_model`).
 """
 
 import equinox as eqx
@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from scipy.stats import chi2
 
 from unle.models.bases import AbstractBase, FixedMeasure
-from unle.models.noise import NoisyBase
+from unle.models.mixture_noise import NoisyBase
 from unle.space.host_device import on_device
 
 FARTHEST = 0.999  # share of the base's draws within the distance up to which an energy counts in full

@@ -161,7 +161,7 @@ class Posterior(eqx.Module):
 
     def _checked(self, x_o: Any, *, warn: bool = True) -> Float[np.ndarray, "rows dim_x"]:
         """Return x_o as rows, with a clear error or warning where it cannot be or may not be meant."""
-        x_space = getattr(self.likelihood, "x_space", None)
+        x_space = self.likelihood.space_of_x()
         try:
             rows = np.asarray(x_o, dtype=float)
         except (TypeError, ValueError):
@@ -275,7 +275,7 @@ def _sample(
 
 def compile_sampler(posterior: Posterior) -> None:
     """Compile what `sample` runs for one observation of one row and the default number of draws."""
-    x_space = getattr(posterior.likelihood, "x_space", None)
+    x_space = posterior.likelihood.space_of_x()
     prior, sampler = posterior.prior, posterior.sampler
     if x_space is None or sampler is None:
         return

@@ -50,6 +50,7 @@ _CLASSES: dict[str, type] = {
     f"equinox.nn:{layer.__name__}": layer
     for layer in (eqx.nn.Identity, eqx.nn.LayerNorm, eqx.nn.Linear, eqx.nn.MLP, eqx.nn.Sequential)
 }
+RENAMED = {"Straight": "NoCorrection", "Bend": "PolynomialMean", "Flex": "NeuralCorrection"}  # classes in older files
 _OWN_MODULE = re.compile(r"unle(\.[a-z][a-z0-9_]*)+")
 _Thing = TypeVar("_Thing", bound=Callable)
 
@@ -121,10 +122,14 @@ def find_class(name: str) -> type:
     module_name, _, own_name = name.partition(":")
     # A module of this package is imported when a file names it; the command line is no part of a model.
     if _OWN_MODULE.fullmatch(module_name) and module_name != "unle.cli":
-        try:
-            found = vars(importlib.import_module(module_name)).get(own_name)
-        except ModuleNotFoundError:
-            found = None
-        if isinstance(found, type) and issubclass(found, eqx.Module) and found.__module__ == module_name:
-            return found
+        own_name = RENAMED.get(own_name, own_name)
+        room = ".".join(module_name.split(".")[:2])
+        for place in (module_name, room):  # classes move between the files of a room, which exports them
+            try:
+                found = vars(importlib.import_module(place)).get(own_name)
+            except ModuleNotFoundError:
+                continue
+            is_module = isinstance(found, type) and issubclass(found, eqx.Module)
+            if is_module and found.__module__.startswith(place):
+                return found
     raise Refusal(f"the class {name!r} is not one that stored models may hold")

@@ -1,28 +1,45 @@
-"""Training: fit bases and energies to simulations."""
+"""Training: from standardised simulations to fitted bases, energies, log-normalisers and probabilities of failure.
 
-from unle.train.base_training import AbstractBaseTraining, FixedBase
-from unle.train.carry import Carried, Frame, WarmStart, places, warm_start
+In: parameters t and data w as arrays, `Splits` of their rows, a random key and settings.  Out: models of `unle.models`
+whose arrays are stacked along a leading axis of ensemble members, and how the fit went.
+
+Read in this order:
+
+* data: `splits`, `stream` (more simulations than fit in memory);
+* held-out scores: `validation`, `score_comparison`, `certificate`;
+* bases: `base_training`, `descent`, `gaussian_base` with `regression`, `gaussian_process_fit` and `gaussian_network`,
+  `noise_fit`, `shared_base` (repeated measurements);
+* energies: `joint` and `abstract_particles`, `importance_particles`, `persistent_particles`, `per_pair_particles`, then
+  `tilted_training`, `tilted_fit`, `warm_starts`, `paper_fit`, `score_matching`;
+* log Z(theta): `log_z`, `log_normaliser_fit`, `divi`, `online_log_z`;
+* P(valid | theta): `auxiliary_targets`, `validity_fit`.
+"""
+
+from unle.train.abstract_particles import AbstractParticles, Batch
+from unle.train.base_training import AbstractBaseTraining, FixedBase, FlowTraining
 from unle.train.certificate import Certificate, certify
 from unle.train.descent import Descended, Descent, descend
-from unle.train.flow import FlowTraining
-from unle.train.gaussian import GaussianTraining, fit_gaussians
+from unle.train.divi import DiviChains, fit_divi
+from unle.train.gaussian_base import GaussianTraining, fit_gaussians
+from unle.train.importance_particles import BaseParticles, DataParticles
 from unle.train.joint import JointSpace
-from unle.train.log_normaliser import LogNormaliserFit, LogNormaliserTraining, fit_log_normaliser
+from unle.train.log_normaliser_fit import LogNormaliserFit, LogNormaliserTraining, fit_log_normaliser
 from unle.train.log_z import LogZEstimates, estimate_log_z
-from unle.train.moving import PersistentChains, WarmSmc
-from unle.train.noise import fit_noise
+from unle.train.noise_fit import fit_noise
 from unle.train.online_log_z import OnlineState, OnlineTraining, online_start, online_update
-from unle.train.paired import PairedChains, PairedSmc
-from unle.train.particles import AbstractParticles, Batch
-from unle.train.pools import BaseParticles, DataParticles
+from unle.train.paper_fit import PaperFit, PaperTraining, fit_as_printed, measure
+from unle.train.per_pair_particles import PairedChains, PairedSmc
+from unle.train.persistent_particles import PersistentChains, WarmSmc
+from unle.train.score_comparison import is_better, simplest_as_good, standard_error
 from unle.train.score_matching import ScoreMatching, fit_score_matching
+from unle.train.shared_base import fit_shared_or_whole
 from unle.train.splits import Splits, held_out_size, make_splits, pad
 from unle.train.stream import Stream
-from unle.train.tied import fit_tied_or_whole
-from unle.train.tilted import TiltedFit, compile_tilted, fit_tilted
+from unle.train.tilted_fit import TiltedFit, compile_tilted, fit_tilted
 from unle.train.tilted_training import TiltedTraining
 from unle.train.validation import Validation, base_scores, validate
-from unle.train.validity import ValidityFit, ValidityTraining, fit_validity
+from unle.train.validity_fit import ValidityFit, ValidityTraining, fit_validity
+from unle.train.warm_starts import Carried, Frame, WarmStart, pair_particles, warm_start
 
 __all__ = [
     "AbstractBaseTraining",
@@ -34,18 +51,21 @@ __all__ = [
     "DataParticles",
     "Descended",
     "Descent",
+    "DiviChains",
     "FixedBase",
     "FlowTraining",
     "Frame",
     "GaussianTraining",
     "JointSpace",
-    "PairedChains",
-    "PairedSmc",
     "LogNormaliserFit",
     "LogNormaliserTraining",
     "LogZEstimates",
     "OnlineState",
     "OnlineTraining",
+    "PairedChains",
+    "PairedSmc",
+    "PaperFit",
+    "PaperTraining",
     "PersistentChains",
     "ScoreMatching",
     "Splits",
@@ -57,24 +77,30 @@ __all__ = [
     "ValidityTraining",
     "WarmSmc",
     "WarmStart",
-    "estimate_log_z",
-    "descend",
     "base_scores",
     "certify",
     "compile_tilted",
+    "descend",
+    "estimate_log_z",
+    "fit_as_printed",
+    "fit_divi",
     "fit_gaussians",
     "fit_log_normaliser",
     "fit_noise",
     "fit_score_matching",
-    "fit_tied_or_whole",
+    "fit_shared_or_whole",
     "fit_tilted",
     "fit_validity",
     "held_out_size",
+    "is_better",
     "make_splits",
-    "pad",
-    "places",
+    "measure",
     "online_start",
     "online_update",
+    "pad",
+    "pair_particles",
+    "simplest_as_good",
+    "standard_error",
     "validate",
     "warm_start",
 ]

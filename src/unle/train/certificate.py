@@ -31,7 +31,8 @@ from jaxtyping import Array, Float, Int, Key
 from unle.compiling import large_program
 from unle.models import TiltedModel
 from unle.space.host_device import keys as host_keys
-from unle.train.particles import some_rows
+from unle.train.abstract_particles import some_rows
+from unle.train.score_comparison import standard_error
 
 WIDER = 1.5  # factor on the residuals of half of the draws
 DRAWS = 8192  # of each member, together
@@ -125,7 +126,7 @@ def certify(
         pareto_k=max(map(pareto_k, log_weights)),
         outweigh=float(np.mean(tilts > highest[:, None], axis=1).max()),
         information=float(gains.mean()),
-        information_error=float(gains.std() / np.sqrt(gains.size)),
+        information_error=standard_error(gains),
     )
 
 

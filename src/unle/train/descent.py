@@ -21,7 +21,7 @@ from unle.compiling import AS_USUAL, large_program
 from unle.errors import FitError, InputError
 from unle.progress import progress
 from unle.train.splits import Splits
-from unle.train.stream import Stream, put
+from unle.train.stream import Stream, scatter_rows
 
 CLIP = 5.0  # global norm of a gradient
 WARM_UP = 50  # steps over which the learning rate rises
@@ -113,7 +113,7 @@ def descend(
         while steps < settings.iterations and since < settings.patience:
             if stream is not None and steps:
                 fresh = stream.take(settings.chunk * settings.batch)
-                t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
+                t, w = scatter_rows((t, w), fresh.places, (fresh.t, fresh.w))
             state = _chunk(state, keys, jnp.asarray(steps), loss, fixed, t, w, splits, settings)
             steps += settings.chunk
             held_out = float(jnp.mean(state.lowest))

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.compiling import REPEATEDLY, large_program
 from unle.models import LogNormaliser, TiltedModel
 from unle.samplers import AbstractKernel, Mala, SharedStepSize, run_chains
-from unle.train.log_normaliser import LogNormaliserTraining, match_gradients
+from unle.train.log_normaliser_fit import LogNormaliserTraining, match_gradients
 
 
 class DiviChains(eqx.Module):

@@ -12,15 +12,16 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.compiling import SEARCHING, large_program
-from unle.models import ConditionalGaussian, Flex, Mlp
+from unle.models import ConditionalGaussian, Mlp, NeuralCorrection
 from unle.progress import progress
 from unle.space.host_device import keys, on_device, split
-from unle.train.regression import Mean, simplest_as_good
+from unle.train.regression import Mean
+from unle.train.score_comparison import is_better
 from unle.train.splits import Splits, pad
-from unle.train.stream import Stream, put
+from unle.train.stream import Stream, scatter_rows
 
 if TYPE_CHECKING:
-    from unle.train.gaussian import GaussianTraining
+    from unle.train.gaussian_base import GaussianTraining
 
 CLIP = 5.0  # global norm of a gradient
 WORTHWHILE = 0.005  # nats; a fit that improves by less for long is over
@@ -54,7 +55,7 @@ class Rival(NamedTuple):
     def wins(self, start: Float[np.ndarray, "member held_out"], early: Float[np.ndarray, "member held_out"]) -> bool:
         """Return whether networks that have come so far are to be given up."""
         if self.share is None:
-            return not simplest_as_good([np.ravel(self.scores), np.ravel(early)])
+            return not is_better(early, self.scores)
         return bool(np.mean(early - start) < self.share * np.mean(self.scores - start))
 
 
@@ -109,7 +110,7 @@ def train_networks(
         for i, key_chunk in enumerate(split(key_train, -(-settings.iterations // settings.chunk))):
             if stream is not None and i:
                 fresh = stream.take(settings.chunk * _batch(settings))
-                t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
+                t, w = scatter_rows((t, w), fresh.places, (fresh.t, fresh.w))
             state = _chunk(state, bases, t, w, splits, keys(key_chunk, members), settings)
             score = float(np.mean(np.asarray(state.best_score)))
             bar.advance(settings.chunk, note=f"held-out log-likelihood {score:.2f}")
@@ -171,7 +172,7 @@ def _start(
 @eqx.filter_vmap
 def bend(net: Mlp, offset, slope, whitener) -> ConditionalGaussian:
     """Return linear fits that networks correct."""
-    return ConditionalGaussian(offset, slope, whitener, Flex(net))
+    return ConditionalGaussian(offset, slope, whitener, NeuralCorrection(net))
 
 
 def _zeros(tree):

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from unle.models import Bend, Straight
-from unle.models.polynomial import monomial_count, monomials
+from unle.models import NoCorrection, PolynomialMean, monomial_count, monomials
 from unle.space.host_device import on_device
+from unle.train.score_comparison import simplest_as_good
 from unle.train.splits import Splits, others
 
 RIDGE = 1e-3  # prior precision of standardised coefficients, against exactly collinear parameters
@@ -40,7 +40,7 @@ class Means(NamedTuple):
     """
 
     linear: Mean
-    correction: Straight | Bend
+    correction: NoCorrection | PolynomialMean
     linear_scores: Float[np.ndarray, "member held_out"]
     scores: Float[np.ndarray, "member held_out"]
 
@@ -65,17 +65,17 @@ def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool =
     scores = [np.stack([fit.rungs[i].scores for fit in fits]) + volumes for i in (0, chosen)]
     degree = highest_degree(t.shape[1]) if one_shape else chosen + 1
     if degree == 1:
-        return Means(linear, Straight(), *scores)
+        return Means(linear, NoCorrection(), *scores)
     members = [_bend(fit, fit.rungs[chosen], degree) for fit in fits]
     return Means(linear, jax.tree.map(lambda *leaves: on_device(np.stack(leaves)), *members), *scores)
 
 
-def _bend(fit: "_Member", rung: "_Rung", degree: int) -> Bend:
+def _bend(fit: "_Member", rung: "_Rung", degree: int) -> PolynomialMean:
     """Return one member's polynomial, filled up with zeros to the given degree."""
     coefficients = np.zeros((monomial_count(len(fit.low), degree), rung.coefficients.shape[1]))
     coefficients[: len(rung.coefficients)] = rung.coefficients
     low, high, coefficients, whitener = map(on_device, (fit.low, fit.high, coefficients, rung.whitener))
-    return Bend(low, high, coefficients, whitener, degree)
+    return PolynomialMean(low, high, coefficients, whitener, degree)
 
 
 def highest_degree(dim: int) -> int:
@@ -148,16 +148,6 @@ def _fit_member(all_rows: _Products, train: np.ndarray, held_out: np.ndarray) ->
         s = (r[held_out] - outside[:, :q] @ coefficients) @ whitener.T
         rungs.append(_Rung(coefficients, whitener, log_normal(s) + np.log(np.diagonal(whitener)).sum()))
     return _Member(linear, low, high, rungs)
-
-
-def simplest_as_good(scores: list[np.ndarray]) -> int:
-    """Climb from rung to rung, each time by more than a standard error of the difference, row by row."""
-    best = 0
-    for i in range(1, len(scores)):
-        difference = scores[i] - scores[best]
-        if difference.mean() > difference.std() / np.sqrt(len(difference)):
-            best = i
-    return best
 
 
 def linear_fit(t: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

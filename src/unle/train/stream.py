@@ -102,6 +102,6 @@ class Stream:
 
 
 @eqx.filter_jit
-def put(values: PyTree[Array], places: Int[Array, " m"], fresh: PyTree[Array]) -> PyTree[Array]:
+def scatter_rows(values: PyTree[Array], places: Int[Array, " m"], fresh: PyTree[Array]) -> PyTree[Array]:
     """Return arrays with other rows at these places."""
     return jax.tree.map(lambda old, new: old.at[places].set(new), values, fresh)

@@ -7,8 +7,8 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.models import MlpEnergy
-from unle.train.particles import AbstractParticles
-from unle.train.pools import DataParticles
+from unle.train.abstract_particles import AbstractParticles
+from unle.train.importance_particles import DataParticles
 
 WARM_UP = 50  # iterations over which the learning rate rises from zero
 FINAL_RATE = 0.02  # the cosine ends at this share of the peak

@@ -18,8 +18,8 @@ from jaxtyping import Array, Float, Key
 
 from unle.compiling import REPEATEDLY, large_program
 from unle.models import AbstractBase, TiltedModel
+from unle.train.abstract_particles import AbstractParticles
 from unle.train.joint import JointSpace
-from unle.train.particles import AbstractParticles
 from unle.train.splits import Splits
 
 

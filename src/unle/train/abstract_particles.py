@@ -2,9 +2,9 @@ r"""What follows a tilted model while it trains: particles, of several kinds.
 
 The gradient of the log-likelihood needs an expectation under the model of the moment.  Ways to follow it:
 
-* draws of the base with weights exp(-E): `unle.train.pools`;
-* particles that Markov kernels move under the new model: `unle.train.moving`;
-* particles of a conditional model, which lives at the parameters of the data: `unle.train.paired`.
+* draws of the base with weights exp(-E): `unle.train.importance_particles`;
+* particles that Markov kernels move under the new model: `unle.train.persistent_particles`;
+* particles of a conditional model, which lives at the parameters of the data: `unle.train.per_pair_particles`.
 """
 
 import abc
@@ -32,7 +32,7 @@ class Batch(NamedTuple):
     t: Float[Array, "batch dim"]
 
 
-class Cloud(NamedTuple):
+class ParticleBatch(NamedTuple):
     """The particles of one moment, and how they came about.
 
     Attributes:
@@ -70,7 +70,7 @@ class AbstractParticles(eqx.Module):
     @abc.abstractmethod
     def advance(
         self, key: PRNGKeyArray, joint: JointSpace, state: Any, old: TiltedModel, new: TiltedModel, batch: Batch
-    ) -> tuple[Any, Cloud]:
+    ) -> tuple[Any, ParticleBatch]:
         """Turn particles of the old model into particles of the new one.
 
         Args:

@@ -28,13 +28,13 @@ from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel, re
 from unle.progress import progress
 from unle.samplers import normalise, over_devices
 from unle.space.host_device import keys, on_device, split
-from unle.train.carry import WarmStart
+from unle.train.abstract_particles import Batch, ParticleBatch
 from unle.train.joint import JointSpace
-from unle.train.particles import Batch, Cloud
 from unle.train.splits import Splits
-from unle.train.stream import Fresh, Stream, put
+from unle.train.stream import Fresh, Stream, scatter_rows
 from unle.train.tilted_training import TiltedTraining, begin_at, optimiser_of
 from unle.train.validation import Validation, validate
+from unle.train.warm_starts import WarmStart
 
 LOWEST_ACCEPTANCE = 0.02  # below, particles no longer follow the model
 LARGEST_GAP = 100.0  # nats between data and particle energies: the particles have left the data
@@ -175,7 +175,7 @@ def fit_tilted(
         for chunk, key_chunk in enumerate(split(key_train, n_chunks)):
             if stream is not None and chunk:
                 fresh = stream.take(settings.chunk * settings.batch)
-                t, w = put((t, w), fresh.places, (fresh.t, fresh.w))
+                t, w = scatter_rows((t, w), fresh.places, (fresh.t, fresh.w))
                 r = _put_features(r, bases, fresh)
             keys_chunk = keys(key_chunk, members, 3)
             with nullcontext() if chunk else meanwhile(compile_validation):
@@ -329,7 +329,7 @@ def _chunk(
     return eqx.filter_vmap(one_member)(state, bases, r, train, keys)
 
 
-def _gap(energy: AbstractEnergy, data: tuple[Array, Array], cloud: Cloud) -> tuple[Array, Array]:
+def _gap(energy: AbstractEnergy, data: tuple[Array, Array], cloud: ParticleBatch) -> tuple[Array, Array]:
     """Return the mean energy of the data minus that of the particles, and ESS/N of the particles."""
     batch = data[0].shape[0]
     both = [jnp.concatenate(pair) for pair in zip(data, cloud.seen, strict=True)]

@@ -2,8 +2,8 @@ r"""Fit conditional Gaussians, the bases of residual energies, rung by rung.
 
 1. A linear mean and polynomials with one covariance, in closed form (`unle.train.regression`): with few data in many
    dimensions, or close to one observation, the best there is.
-2. Gaussian processes, in closed form too (`unle.train.gaussian_process`): the best where data follow theta smoothly,
-   and there are few simulations for the wiggles of the mean.
+2. Gaussian processes, in closed form too (`unle.train.gaussian_process_fit`): the best where data follow theta
+   smoothly, and there are few simulations for the wiggles of the mean.
 3. Networks of theta that bend mean and covariance of the linear fit (`unle.train.gaussian_network`): the best where the
    noise depends on theta.
 4. Networks that do so with what the processes leave.  They are given up early where they are behind the third.
@@ -21,13 +21,13 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models import AbstractCorrection, Chained, ConditionalGaussian, Flex, Mlp
-from unle.models.polynomial import monomial_count
+from unle.models import AbstractCorrection, Chained, ConditionalGaussian, Mlp, NeuralCorrection, monomial_count
 from unle.space.host_device import on_device, split
 from unle.train.base_training import AbstractBaseTraining
 from unle.train.gaussian_network import Rival, Start, bend, train_networks
-from unle.train.gaussian_process import Processes, fit_processes
-from unle.train.regression import Mean, Means, fit_means, highest_degree, simplest_as_good
+from unle.train.gaussian_process_fit import Processes, fit_processes
+from unle.train.regression import Mean, Means, fit_means, highest_degree
+from unle.train.score_comparison import is_better, simplest_as_good
 from unle.train.splits import Splits, batch_size, held_out_size, step_count
 from unle.train.stream import Stream
 
@@ -73,7 +73,7 @@ class GaussianTraining(AbstractBaseTraining):
     def nets(self, key: PRNGKeyArray, dim_theta: int, dim_data: int, *, members: int) -> Mlp:
         """Return networks that are nearly zero, stacked along a leading axis."""
         sizes = {"width": self.width, "depth": self.depth, "output_scale": 0.01}
-        return Mlp.stacked(key, members, dim_theta, Flex.outputs(dim_data), **sizes)
+        return Mlp.stacked(key, members, dim_theta, NeuralCorrection.outputs(dim_data), **sizes)
 
     def for_rows(self, rows: int, *, in_all: int = 0) -> "GaussianTraining":
         """Return settings with steps, batch and decay for so many rows; patience lasts for the same share of steps.
@@ -98,7 +98,7 @@ def batch_for(rows: int) -> int:
     """Return the smallest batch for so many rows: smaller where there are few, for its noise keeps a network simple.
 
     Example:
-        >>> from unle.train.gaussian import batch_for
+        >>> from unle.train.gaussian_base import batch_for
         >>> [batch_for(rows) for rows in (500, 1_000, 1_500, 2_000, 100_000)]
         [128, 128, 192, 256, 256]
     """
@@ -109,7 +109,7 @@ def decay_for(rows: int) -> float:
     """Return the weight decay for so many rows: as it is with many, and up to twice that where there are few.
 
     Example:
-        >>> from unle.train.gaussian import decay_for
+        >>> from unle.train.gaussian_base import decay_for
         >>> [round(decay_for(rows), 3) for rows in (500, 1_000, 1_500, 2_000, 100_000)]
         [0.1, 0.1, 0.075, 0.05, 0.05]
     """
@@ -155,17 +155,17 @@ def fit_gaussians(
     if processes is not None:
         rungs.append((processes.correction, processes.scores + volumes))
     if networks.finished:
-        rungs.append((Flex(networks.net), networks.scores))
+        rungs.append((NeuralCorrection(networks.net), networks.scores))
     if processes is not None:
         left = Start(_nothing(*means.linear.slope.shape), processes.scores - processes.log_dets)
-        ahead = networks.finished and simplest_as_good([np.ravel(scores) for _, scores in rungs[1:]])
+        ahead = networks.finished and simplest_as_good([scores for _, scores in rungs[1:]])
         rival = Rival(networks.early - processes.log_dets - volumes if ahead else left.scores)
         v = on_device(np.swapaxes(processes.v, 0, 1), w.dtype)
         on_top = train_networks(split(key, 3)[2], left, t, v, splits, rival=rival, **how)
         if on_top.finished:
-            both = Chained(processes.correction, Flex(on_top.net))
+            both = Chained(processes.correction, NeuralCorrection(on_top.net))
             rungs.append((both, on_top.scores + processes.log_dets + volumes))
-    correction, scores = rungs[simplest_as_good([np.ravel(scores) for _, scores in rungs])]
+    correction, scores = rungs[simplest_as_good([scores for _, scores in rungs])]
     offset, slope, whitener = (on_device(part, t.dtype) for part in means.linear)
     bases = eqx.filter_vmap(ConditionalGaussian)(offset, slope, whitener, correction)
     return bases, on_device(scores.mean(1), t.dtype)
@@ -184,7 +184,7 @@ def _processes(means: Means, t, w, splits: Splits, *, one_shape: bool) -> Proces
     if processes is None:
         return None
     volumes = np.log(np.diagonal(means.linear.whitener, axis1=1, axis2=2)).sum(axis=1)[:, None]
-    return processes if simplest_as_good([np.ravel(means.scores), np.ravel(processes.scores + volumes)]) else None
+    return processes if is_better(processes.scores + volumes, means.scores) else None
 
 
 def _nothing(members: int, dim: int, k: int) -> Mean:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from unle.models import AbstractBase, MlpEnergy
 from unle.space import ThetaSpace, XSpace, affine_change
-from unle.train.paired import PairedState
+from unle.train.per_pair_particles import PairedState
 
 
 class Frame(eqx.Module):
@@ -57,14 +57,14 @@ class Carried(eqx.Module):
     @classmethod
     def of(cls, frame: Frame, energies: MlpEnergy, particles: object) -> "Carried":
         """Take what is worth keeping of the particles."""
-        known = places(particles)
+        known = pair_particles(particles)
         if known is None:
             return cls(frame, energies, None)
         positions, log_weights, values = (part[:, : len(frame.rows)] for part in known)  # beyond them is padding
         return cls(frame, energies, (positions, log_weights, values))
 
 
-def places(particles: object) -> tuple[Array, Array, Array] | None:
+def pair_particles(particles: object) -> tuple[Array, Array, Array] | None:
     """Return (positions, log-weights, energies) of every pair, if each has particles of its own."""
     if not isinstance(particles, PairedState):
         return None
@@ -94,11 +94,11 @@ def warm_start(carried: Carried, frame: Frame, *, pairs: int) -> WarmStart:
     energies = _energies(carried.energies, carried.frame, frame)
     if carried.particles is None:
         return WarmStart(energies, None)
-    known = {int(row): place for place, row in enumerate(np.asarray(carried.frame.rows))}
-    places = np.array([known.get(int(row), -1) for row in np.asarray(frame.rows)])
-    places = np.concatenate([places, np.full(pairs - len(places), -1)])
+    known = {int(row): index for index, row in enumerate(np.asarray(carried.frame.rows))}
+    indices = np.full(pairs, -1)
+    indices[: len(frame.rows)] = [known.get(int(row), -1) for row in np.asarray(frame.rows)]
     t = jnp.pad(frame.t, [(0, pairs - len(frame.t)), (0, 0)])
-    return WarmStart(energies, _particles(carried.particles, carried.frame, frame, t, jnp.asarray(places)))
+    return WarmStart(energies, _particles(carried.particles, carried.frame, frame, t, jnp.asarray(indices)))
 
 
 @eqx.filter_jit
@@ -127,23 +127,23 @@ def _energies(energies: MlpEnergy, old: Frame, new: Frame) -> MlpEnergy:
 
 @eqx.filter_jit
 def _particles(
-    known: tuple[Array, Array, Array], old: Frame, frame: Frame, t, places: Int[Array, " pair"]
+    known: tuple[Array, Array, Array], old: Frame, frame: Frame, t, indices: Int[Array, " pair"]
 ) -> tuple[Array, Array, Array]:
     positions, log_weights, energies = known
     a_w, b_w = _data_change(old, frame)
-    new = places < 0
+    new = indices < 0
 
     def one(old_base: AbstractBase, new_base: AbstractBase, positions):
         def moved(old_t, t, v):
             return new_base.whiten(t, (old_base.unwhiten(old_t, v) - a_w) / b_w)
 
-        return jax.vmap(lambda old_t, t, v: jax.vmap(lambda v: moved(old_t, t, v))(v))(old.t[places], t, positions)
+        return jax.vmap(lambda old_t, t, v: jax.vmap(lambda v: moved(old_t, t, v))(v))(old.t[indices], t, positions)
 
-    moved = eqx.filter_vmap(one)(old.bases, frame.bases, positions[:, places])
+    moved = eqx.filter_vmap(one)(old.bases, frame.bases, positions[:, indices])
     return (
         jnp.where(new[None, :, None, None], jnp.nan, moved),
-        log_weights[:, places],
-        energies[:, places],
+        log_weights[:, indices],
+        energies[:, indices],
     )
 
 

@@ -44,11 +44,11 @@ from unle.models import AbstractEnergy, FixedMeasure, LogNormaliser, MlpEnergy, 
 from unle.progress import progress
 from unle.samplers import normalise, over_devices
 from unle.space.host_device import on_device, split
+from unle.train.abstract_particles import Batch, ParticleBatch
 from unle.train.joint import JointSpace
-from unle.train.moving import PersistentChains, WarmSmc
 from unle.train.online_log_z import OnlineState, OnlineTraining, online_start, online_update
-from unle.train.paired import PairedChains, PairedState
-from unle.train.particles import Batch, Cloud
+from unle.train.per_pair_particles import PairedChains, PairedState
+from unle.train.persistent_particles import PersistentChains, WarmSmc
 from unle.train.splits import Splits
 
 WARM_UP = 50  # iterations over which the learning rate rises from zero
@@ -143,7 +143,7 @@ class _State(NamedTuple):
     particles: Any
     online: OnlineState | None
     rate: Float[Array, ""]
-    seen: Cloud  # what the particles were at the last look, for the learning curve
+    seen: ParticleBatch  # what the particles were at the last look, for the learning curve
 
 
 def measure(dim: int) -> FixedMeasure:
@@ -286,45 +286,51 @@ def _look(
         key_move, key_noise = jr.split(jr.fold_in(key_steps, i))
         rows = order[(i * batch + jnp.arange(batch)) % len(order)]
         old, new = TiltedModel(base, before), TiltedModel(base, energy)
-        particles, cloud = settings.particles.advance(key_move, joint, particles, old, new, Batch(rows, t[rows]))
-        cloud = over_devices(cloud)
+        particles, particles_now = settings.particles.advance(
+            key_move, joint, particles, old, new, Batch(rows, t[rows])
+        )
+        particles_now = over_devices(particles_now)
         noise = settings.noise * jr.normal(key_noise, (batch * w.shape[1],)).reshape(batch, -1)
-        gap, gradient = eqx.filter_value_and_grad(_gap)(energy, (t[rows], w[rows] + noise), cloud)
+        gap, gradient = eqx.filter_value_and_grad(_gap)(energy, (t[rows], w[rows] + noise), particles_now)
         updates, opt = optimiser.update(gradient, opt, eqx.filter(energy, eqx.is_array))
         updates = jax.tree.map(lambda leaf: state.rate * leaf, updates)
         if online is not None:
-            online = _online_steps(online, new, cloud, settings)
+            online = _online_steps(online, new, particles_now, settings)
         carry = (energy, eqx.apply_updates(energy, updates), opt, particles, online)
-        return carry, (gap, cloud.acceptance, cloud.step_size)
+        return carry, (gap, particles_now.acceptance, particles_now.step_size)
 
     start = (state.before, state.energy, state.optimiser, state.particles, state.online)
     (before, energy, opt, particles, online), record = jax.lax.scan(step, start, jnp.arange(settings.look))
     old, new, rows = TiltedModel(base, before), TiltedModel(base, energy), Batch(held, t[held])
     particles, seen = settings.particles.advance(key_seen, joint, particles, old, new, rows)
-    from_particles = 0.5 * sum(_mean_change(state.before, energy, cloud) for cloud in (state.seen, seen))
+    from_particles = 0.5 * sum(
+        _mean_change(state.before, energy, particles_now) for particles_now in (state.seen, seen)
+    )
     from_held = jnp.mean(jax.vmap(lambda t, w: energy(t, w) - state.before(t, w))(t[held], w[held]))
     gap, acceptance, step_size = (jnp.mean(values) for values in record)
     moved = _State(energy, energy, opt, particles, online, state.rate, seen)
     return moved, {"change": from_particles - from_held, "gap": gap, "acceptance": acceptance, "step_size": step_size}
 
 
-def _gap(energy: AbstractEnergy, data: tuple[Array, Array], cloud: Cloud) -> Float[Array, ""]:
+def _gap(energy: AbstractEnergy, data: tuple[Array, Array], particles_now: ParticleBatch) -> Float[Array, ""]:
     """Return the mean energy of the data minus that of the particles."""
     batch = data[0].shape[0]
-    both = [jnp.concatenate(pair) for pair in zip(data, cloud.seen, strict=True)]
+    both = [jnp.concatenate(pair) for pair in zip(data, particles_now.seen, strict=True)]
     energies = jax.vmap(energy)(*both)  # one pass over data and particles together
-    return jnp.mean(energies[:batch]) - jnp.exp(normalise(cloud.log_weights)) @ energies[batch:]
+    return jnp.mean(energies[:batch]) - jnp.exp(normalise(particles_now.log_weights)) @ energies[batch:]
 
 
-def _mean_change(old: MlpEnergy, new: MlpEnergy, cloud: Cloud) -> Float[Array, ""]:
+def _mean_change(old: MlpEnergy, new: MlpEnergy, particles_now: ParticleBatch) -> Float[Array, ""]:
     """Return the mean over particles of what training added to the energy."""
-    added = jax.vmap(lambda t, w: new(t, w) - old(t, w))(*cloud.seen)
-    return jnp.exp(normalise(cloud.log_weights)) @ added
+    added = jax.vmap(lambda t, w: new(t, w) - old(t, w))(*particles_now.seen)
+    return jnp.exp(normalise(particles_now.log_weights)) @ added
 
 
-def _online_steps(online: OnlineState, model: TiltedModel, cloud: Cloud, settings: PaperTraining) -> OnlineState:
+def _online_steps(
+    online: OnlineState, model: TiltedModel, particles_now: ParticleBatch, settings: PaperTraining
+) -> OnlineState:
     """Let log Z(theta) follow the energy: some steps, each on another part of the particles."""
-    t, w = cloud.seen
+    t, w = particles_now.seen
     steps = min(settings.online_steps, len(t))
     parts = [values[: len(values) // steps * steps].reshape(steps, -1, values.shape[1]) for values in (t, w)]
 

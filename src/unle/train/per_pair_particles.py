@@ -31,7 +31,7 @@ from unle.samplers import (
     run_chains_each,
     systematic_indices,
 )
-from unle.train.particles import AbstractParticles, Cloud
+from unle.train.abstract_particles import AbstractParticles, ParticleBatch
 
 
 class PairedState(NamedTuple):
@@ -146,7 +146,7 @@ class _Paired(AbstractParticles):
         # Every pair counts the same: weights are normalised pair by pair.
         even = jax.nn.log_softmax(log_weights, axis=1).ravel()
         size = jnp.mean(self.step_size.value(run.step_state))
-        return state, Cloud((t, r), even, of_base=False, acceptance=run.acceptance, step_size=size)
+        return state, ParticleBatch((t, r), even, of_base=False, acceptance=run.acceptance, step_size=size)
 
 
 class PairedChains(_Paired):

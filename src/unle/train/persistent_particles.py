@@ -34,8 +34,8 @@ from unle.samplers import (
     run_chains_beside,
     run_chains_each,
 )
+from unle.train.abstract_particles import AbstractParticles, ParticleBatch, some_rows
 from unle.train.joint import AbstractSpace, DataSpace, JointSpace
-from unle.train.particles import AbstractParticles, Cloud, some_rows
 
 BRIDGED = 2000  # particles that estimate Z_pi
 MOST_PARAMETERS = 2**17  # of the data, among which fresh draws choose
@@ -111,10 +111,10 @@ class _Moving(AbstractParticles):
     def _space(self, joint: JointSpace, t: Float[Array, "m dim"]) -> AbstractSpace:
         return DataSpace(t) if self.at_data else joint
 
-    def _cloud(self, space: AbstractSpace, base: AbstractBase, state: ChainState, acceptance) -> Cloud:
+    def _cloud(self, space: AbstractSpace, base: AbstractBase, state: ChainState, acceptance) -> ParticleBatch:
         seen = jax.vmap(lambda position: space.seen(base, position))(state.particles.positions)
         size = jnp.mean(self.step_size.value(state.step_state))
-        return Cloud(seen, state.particles.log_weights, of_base=False, acceptance=acceptance, step_size=size)
+        return ParticleBatch(seen, state.particles.log_weights, of_base=False, acceptance=acceptance, step_size=size)
 
 
 class PersistentChains(_Moving):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from unle.models import ConditionalGaussian, MixtureNoise, NoisyBase, Repeated, Straight
+from unle.models import ConditionalGaussian, MixtureNoise, NoCorrection, NoisyBase, Repeated
 from unle.train import Splits
-from unle.train.noise import best_noise, fit_noise
+from unle.train.noise_fit import best_noise, fit_noise
 
 N = 800
 NOISES = {
@@ -76,7 +76,7 @@ def test_the_density_is_that_of_the_draws():
 
 
 def gaussian(dim):
-    one = ConditionalGaussian(jnp.zeros(dim), jnp.zeros((1, dim)), jnp.eye(dim), Straight())
+    one = ConditionalGaussian(jnp.zeros(dim), jnp.zeros((1, dim)), jnp.eye(dim), NoCorrection())
     return jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), one)
 
 

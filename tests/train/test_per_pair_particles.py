@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from unle.models import AbstractEnergy, ConditionalGaussian, Flex, Mlp, TiltedModel
+from unle.models import AbstractEnergy, ConditionalGaussian, Mlp, NeuralCorrection, TiltedModel
 from unle.space import Prior, fit_theta_space
 from unle.train import Batch, JointSpace, PairedChains, PairedSmc
-from unle.train.tilted import _gap
+from unle.train.tilted_fit import _gap
 
 A, B, C = 0.5, 0.8, 1.5
 PAIRS, BATCH = 2000, 500
@@ -47,7 +47,7 @@ def base():
     zeros = jax.tree.map(
         lambda leaf: jnp.zeros(leaf.shape), jax.eval_shape(lambda: Mlp(jr.key(0), 1, 2, width=1, depth=1))
     )
-    return ConditionalGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.eye(1), Flex(zeros))
+    return ConditionalGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.eye(1), NeuralCorrection(zeros))
 
 
 @pytest.fixture(scope="module")

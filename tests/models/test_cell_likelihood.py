@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import norm
 
-from unle.models import ConditionalGaussian, Ensemble, NoEnergy, OverCells, Straight, TiltedModel, over_cells
+from unle.models import ConditionalGaussian, Ensemble, NoCorrection, NoEnergy, OverCells, TiltedModel, over_cells
 from unle.space import fit_theta_space, fit_x_space
 
 RNG = np.random.default_rng(0)
@@ -20,7 +20,7 @@ def ensemble(x):
     middle, unit = (float(part[0]) for part in (theta_space.standardiser.mean, theta_space.standardiser.scale))
     parts = [(middle - shift[0]) / scale[0]], [[unit / scale[0]]], [[scale[0] / NOISE]]
     linear = (jnp.asarray(part, jnp.float32)[None] for part in parts)
-    base = eqx.filter_vmap(lambda *linear: ConditionalGaussian(*linear, Straight()))(*linear)
+    base = eqx.filter_vmap(lambda *linear: ConditionalGaussian(*linear, NoCorrection()))(*linear)
     return Ensemble(theta_space, x_space, TiltedModel(base, NoEnergy()), jnp.zeros(1))
 
 

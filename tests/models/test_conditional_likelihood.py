@@ -13,10 +13,10 @@ from unle.models import (
     ConditionalGaussian,
     ConditionalLikelihood,
     DoublyIntractableLikelihood,
-    Flex,
     LogNormaliser,
     Mlp,
     MlpEnergy,
+    NeuralCorrection,
     Normalised,
     TiltedModel,
     TractableLikelihood,
@@ -41,8 +41,8 @@ def filled(tree, seed):
 
 def conditional(seed):
     def make(key):
-        net = Mlp(key, 1, Flex.outputs(2), width=4, depth=1)
-        base = ConditionalGaussian(jnp.zeros(2), jnp.ones((1, 2)), jnp.eye(2), Flex(net))
+        net = Mlp(key, 1, NeuralCorrection.outputs(2), width=4, depth=1)
+        base = ConditionalGaussian(jnp.zeros(2), jnp.ones((1, 2)), jnp.eye(2), NeuralCorrection(net))
         return TiltedModel(base, MlpEnergy.initial(key, 1, 2, width=4, depth=1, bound=5.0))
 
     model = filled(jax.eval_shape(make, jr.key(0)), seed)
@@ -91,7 +91,7 @@ def test_normalised_takes_b_off(likelihood):
     expected = likelihood.log_unnormalised(THETA, w) - b(likelihood.standardise(THETA))
     np.testing.assert_allclose(wrapped.log_likelihood(THETA, w), expected, rtol=1e-6)
     np.testing.assert_allclose(wrapped.prepare(X), w)
-    assert wrapped.x_space is likelihood.x_space
+    assert wrapped.space_of_x() is likelihood.space_of_x()
 
 
 def test_a_normaliser_in_other_coordinates_is_the_same_function():
@@ -110,7 +110,7 @@ def test_a_mixture_averages_densities(likelihood):
     np.testing.assert_allclose(mixed.member_log_likelihoods(THETA, w), values, rtol=1e-5)
     np.testing.assert_allclose(mixed.prepare(X), w)
     assert mixed.size == 2
-    assert mixed.x_space.dim_x == 2
+    assert mixed.space_of_x().dim_x == 2
     assert mixture(members[:1]) is members[0]
     with pytest.raises(InputError, match="at least one member"):
         mixture([])
@@ -129,7 +129,7 @@ def test_a_pool_averages_log_densities_and_not_its_members_normalisers(likelihoo
     log_det = jnp.linalg.slogdet(jax.jacobian(lambda w: pool.whiten(t, w))(w))[1]
     in_v = pool.log_reference(v) + pool.log_tilt(t, v) + log_det
     np.testing.assert_allclose(np.mean(values), in_v, rtol=1e-4)
-    assert pool.x_space.dim_x == 2
+    assert pool.space_of_x().dim_x == 2
     assert geometric_pool(members[:1]) is members[0]
     same = geometric_pool([members[0], members[0]])
     np.testing.assert_allclose(same.log_tilt(t, v), members[0].log_tilt(t, v), rtol=1e-4, atol=1e-4)

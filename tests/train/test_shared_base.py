@@ -5,8 +5,8 @@ import jax.random as jr
 import numpy as np
 
 from unle.models import Repeated
-from unle.train import GaussianTraining, fit_tied_or_whole, make_splits, tied
-from unle.train.tied import single_measurements
+from unle.train import GaussianTraining, fit_shared_or_whole, make_splits, shared_base
+from unle.train.shared_base import single_measurements
 
 BASE = GaussianTraining(iterations=1000)
 BLOCKS = ((0,), (1,), (2,), (3,))
@@ -19,7 +19,7 @@ def fitted(shared):
     noise = np.sqrt(1 - shared) * rng.normal(size=(400, 4)) + np.sqrt(shared) * rng.normal(size=(400, 1))
     w = np.sin(2 * t[:, :1]) + np.exp(t[:, 1:] - 1) * noise
     rows = jnp.asarray(t, jnp.float32), jnp.asarray(w, jnp.float32)
-    return fit_tied_or_whole(jr.key(0), BASE.fit, *rows, make_splits(jr.key(1), 400, members=2), cuts=[BLOCKS])
+    return fit_shared_or_whole(jr.key(0), BASE.fit, *rows, make_splits(jr.key(1), 400, members=2), cuts=[BLOCKS])
 
 
 def test_independent_measurements_have_one_density():
@@ -42,7 +42,7 @@ def test_where_a_cut_is_too_fine_the_next_is_taken():
     )
     rows = jnp.asarray(t, jnp.float32), jnp.asarray(pairs.reshape(400, 6), jnp.float32)
     cuts = [tuple((i,) for i in range(6)), ((0, 1), (2, 3), (4, 5))]
-    bases = fit_tied_or_whole(jr.key(0), BASE.fit, *rows, make_splits(jr.key(1), 400, members=2), cuts=cuts)
+    bases = fit_shared_or_whole(jr.key(0), BASE.fit, *rows, make_splits(jr.key(1), 400, members=2), cuts=cuts)
     assert isinstance(bases, Repeated)
     assert bases.blocks == cuts[1]
 
@@ -62,7 +62,7 @@ def test_measurements_of_one_simulation_stay_on_one_side_of_a_split():
 
 
 def test_of_very_many_measurements_some_of_each_simulation_are_taken(monkeypatch):
-    monkeypatch.setattr(tied, "MOST_ROWS", 25)
+    monkeypatch.setattr(shared_base, "MOST_ROWS", 25)
     t, w = jnp.arange(10.0)[:, None], jnp.arange(60.0).reshape(10, 6)
     splits = make_splits(jr.key(0), 10, members=2, fraction=0.2)
     many_t, parts, dealt = single_measurements(t, w, splits, ((0, 3), (1, 4), (2, 5)))

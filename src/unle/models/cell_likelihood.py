@@ -9,16 +9,15 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 from scipy.stats import qmc
 
-from unle.models.consensus import Consensus
-from unle.models.likelihood import Ensemble, TractableLikelihood
-from unle.models.mixture import Mixture
+from unle.models.ensembles import Consensus, Ensemble, Mixture
+from unle.models.likelihood import AbstractWrapper, TractableLikelihood
 from unle.space.host_device import on_device
 
 POINTS = 16  # of a cell; a power of two
 MOST_CELLS = 12  # coordinates with cells: with more, one of the points would have all the weight; the middle is taken
 
 
-class OverCells(TractableLikelihood):
+class OverCells(AbstractWrapper):
     r"""The probability of a cell: the mean density of points in it, up to the cell's volume.
 
         q(x | theta) \propto 1/J sum_j q(x_j | theta),    x_j the place u_j of the cell of x
@@ -31,14 +30,9 @@ class OverCells(TractableLikelihood):
     likelihood: TractableLikelihood
     places: Float[Array, "point dim_x"]
 
-    @property
-    def x_space(self):
-        """The likelihood's standardisation of x."""
-        return getattr(self.likelihood, "x_space", None)
-
     def prepare(self, x):
         """Return w of every point in the cell of x."""
-        space: Any = self.x_space
+        space: Any = self.space_of_x()
         return jax.vmap(lambda u: space.forward(x, u))(self.places)
 
     def log_likelihood(self, theta, w):
@@ -46,16 +40,12 @@ class OverCells(TractableLikelihood):
         values = jax.vmap(lambda w: self.likelihood.log_likelihood(theta, w))(w)
         return logsumexp(values) - jnp.log(len(values))
 
-    def coordinates(self, x):
-        """Return w of the middle of the cell."""
-        return self.likelihood.coordinates(x)
-
 
 def over_cells(likelihood: Any) -> Any:
     """Return the likelihood of cells for members of an ensemble, if the data have cells; any other as it is."""
     if not isinstance(likelihood, Ensemble | Mixture | Consensus):
         return likelihood
-    space: Any = likelihood.x_space
+    space = likelihood.space_of_x()
     if space is None or not 0 < len(space.cells.which) <= MOST_CELLS:
         return likelihood
     places = qmc.Sobol(space.dim_x, rng=np.random.default_rng(0)).random(POINTS)

@@ -6,8 +6,8 @@ A few small networks of theta minimise the plain cross-entropy
 
 whose minimum is the true probability.  No class is weighted up: weights would multiply the odds by their ratio, and
 the posterior with it.  Where x is known, hidden layers are shared with outputs that are thrown away after training:
-which entries of x came out finite, and their values (`unle.train.hints`).  Why a simulation failed, and by how much,
-says more of where failures begin than that it failed.
+which entries of x came out finite, and their values (`unle.train.auxiliary_targets`).  Why a simulation failed, and by
+how much, says more of where failures begin than that it failed.
 
 Training stops where the cross-entropy of held-out rows, which no network saw, is lowest.  The same rows decide whether
 the networks are better than the overall rate at all, and whether the probabilities are as extreme as they claim: a
@@ -30,7 +30,8 @@ from unle.errors import InputError
 from unle.models import AbstractValidity, AlwaysValid, Mlp, ValidityNet
 from unle.progress import progress
 from unle.space import fit_theta_space
-from unle.train.hints import Hints
+from unle.train.auxiliary_targets import AuxiliaryTargets
+from unle.train.score_comparison import is_better
 from unle.train.splits import batch_size
 
 CLIP = 5.0  # global norm of a gradient
@@ -121,7 +122,7 @@ def fit_validity(
     key_split, key_net, key_fit = jr.split(key, 3)
     held, train = _stratified(key_split, valid)
     space = fit_theta_space(theta)
-    hints = Hints.of(np.empty((len(theta), 0)) if x is None else np.asarray(x, float))
+    hints = AuxiliaryTargets.of(np.empty((len(theta), 0)) if x is None else np.asarray(x, float))
     order, rows = _padded(len(theta), train, held, max(capacity or 0, len(theta)))
     t = _apply(space, jnp.asarray(theta[order], jnp.float32))
     data = t, jnp.asarray(valid[order]), jax.tree.map(lambda part: jnp.asarray(part[order]), hints)
@@ -135,7 +136,8 @@ def fit_validity(
         return np.asarray(_logits(net, jnp.asarray(theta, jnp.float32)[rows[1]]), float)[: len(held)]
 
     nets, logits = trained, held_out(trained)
-    depends = _clearly_better(logits, held_out(constant), valid[held])
+    gains = _row_entropies(held_out(constant), valid[held]) - _row_entropies(logits, valid[held])
+    depends = is_better(gains)  # a few failures may be chance
     if not depends:
         nets, logits = constant, held_out(constant)
     temper, shift, recalibrated = _recalibrate(logits, valid[held])
@@ -247,12 +249,6 @@ def _row_entropies(logits: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 def _cross_entropy(logits: np.ndarray, valid: np.ndarray) -> float:
     return float(np.mean(_row_entropies(logits, valid)))
-
-
-def _clearly_better(logits: np.ndarray, constant: np.ndarray, valid: np.ndarray) -> bool:
-    """Return whether networks beat the overall rate by more than a standard error: a few failures may be chance."""
-    gain = _row_entropies(constant, valid) - _row_entropies(logits, valid)
-    return bool(gain.mean() > gain.std() / np.sqrt(len(gain)))
 
 
 def _platt(logits: np.ndarray, valid: np.ndarray) -> tuple[float, float]:

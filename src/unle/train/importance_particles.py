@@ -14,8 +14,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import AbstractBase
 from unle.samplers import ess, log_mean_exp, systematic_indices
+from unle.train.abstract_particles import AbstractParticles, ParticleBatch, Seen, some_rows
 from unle.train.joint import JointSpace
-from unle.train.particles import AbstractParticles, Cloud, Seen, some_rows
 
 GOLDEN = 0.6180339887
 
@@ -89,8 +89,9 @@ class BaseParticles(AbstractParticles):
         comb = (jnp.arange(self.n) + state.shift) / self.n  # neighbours in the pool may be copies
         rows = jnp.minimum((size * comb).astype(int), size - 1)
         seen = jax.tree.map(lambda leaf: leaf[rows], state.seen)
-        cloud = Cloud(seen, state.energies[rows], of_base=True, acceptance=jnp.ones(()), step_size=jnp.zeros(()))
-        return state._replace(shift=_next(state.shift)), cloud
+        unmoved = {"acceptance": jnp.ones(()), "step_size": jnp.zeros(())}
+        taken = ParticleBatch(seen, state.energies[rows], of_base=True, **unmoved)
+        return state._replace(shift=_next(state.shift)), taken
 
     def log_z(self, key, joint, state, model, t):
         """Average exp(-E) over draws of its own."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from unle.errors import Outcome
-from unle.models import ConditionalGaussian, Flex, Mlp
+from unle.models import ConditionalGaussian, Mlp, NeuralCorrection
 from unle.space import Prior, fit_theta_space
 from unle.train import (
     BaseParticles,
@@ -21,7 +21,7 @@ from unle.train import (
     fit_tilted,
     make_splits,
 )
-from unle.train.tilted import SOON, ChunkMetrics, _healthy, _Member, _roll_back
+from unle.train.tilted_fit import SOON, ChunkMetrics, _healthy, _Member, _roll_back
 
 MEMBERS, ROWS, DIM = 2, 400, 1
 
@@ -41,7 +41,10 @@ def problem():
     joint = JointSpace.of(Prior.normal([0.0], [1.0]), fit_theta_space(np.array([[-1.0], [1.0]])))
     shapes = jax.eval_shape(lambda: Mlp(jr.key(0), DIM, 2, width=1, depth=1))
     one = ConditionalGaussian(
-        jnp.zeros(1), jnp.zeros((DIM, 1)), jnp.eye(1), Flex(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes))
+        jnp.zeros(1),
+        jnp.zeros((DIM, 1)),
+        jnp.eye(1),
+        NeuralCorrection(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)),
     )
     bases = jax.tree.map(lambda leaf: jnp.stack([leaf] * MEMBERS), one)
     arrays = jnp.asarray(t, jnp.float32), jnp.asarray(w, jnp.float32)

@@ -17,6 +17,7 @@ from scipy.stats import norm
 from unle.compiling import large_program
 from unle.models import AbstractBase, FixedMeasure, MixtureNoise, Repeated, with_noise
 from unle.space.host_device import on_device
+from unle.train.score_comparison import is_better
 from unle.train.splits import Splits
 
 SIZES = (3, 8)  # components that are tried: a scale mixture, and one that can have several modes
@@ -82,8 +83,7 @@ def best_noise(v: Float[np.ndarray, "n data"]) -> tuple[MixtureNoise, Float[np.n
         rows = -norm.logpdf(v).sum(axis=1)
         for k in range(FOLDS):
             rows[fold == k] += _log_density(_mixture(v[some[fold[some] != k]], size), v[fold == k])
-        more = rows - gain
-        if more.mean() > more.std() / np.sqrt(len(more)):
+        if is_better(rows, gain):
             best, gain = size, rows
     if best is None or gain.mean() < min(WORTHWHILE * v.shape[1], MOST_ASKED):
         return None

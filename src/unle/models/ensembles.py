@@ -1,0 +1,157 @@
+r"""Several likelihoods as one: their mean, or what they agree on.
+
+    `Ensemble`, `Mixture`:  q(x | theta) = 1/K sum_k q_k(x | theta)
+    `Consensus`:            q(x | theta) \propto prod_k q_k(x | theta)^(1/K)
+
+A mixture calls a parameter likely as soon as one member does.  In many dimensions that is too easy: of all parameters,
+those that one member is mistaken about come to the top, and there are no simulations to prove it wrong.  The geometric
+mean needs the consent of all.  Sequential methods propose by it, and report it: the posterior is then where the
+simulations are.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+from unle.errors import InputError
+from unle.models.likelihood import AbstractLikelihood, AbstractWrapper, TiltedLikelihood, TractableLikelihood
+from unle.models.tilted_model import TiltedModel
+from unle.space import ThetaSpace, XSpace
+
+Likelihood = TypeVar("Likelihood", bound=AbstractLikelihood)
+
+
+class Ensemble(TractableLikelihood):
+    r"""The equal mixture of K tilted models that share their coordinates.
+
+    Members see different training splits and initial weights.  Where data are plenty they agree; where data are few
+    they differ, and the mixture is as wide as their disagreement.
+
+    Args:
+        theta_space: standardises theta.
+        x_space: standardises x.
+        models: the K models, stacked along a leading axis of every array.
+        log_z: log Z_pi of each, shape (K,).
+    """
+
+    theta_space: ThetaSpace
+    x_space: XSpace
+    models: TiltedModel
+    log_z: Float[Array, " members"]
+
+    @property
+    def size(self) -> int:
+        """Number of members K."""
+        return self.log_z.shape[0]
+
+    def space_of_x(self):
+        """Return the members' standardisation of x."""
+        return self.x_space
+
+    def prepare(self, x):
+        """Return w."""
+        return self.x_space.forward(x)
+
+    def log_likelihood(self, theta, w):
+        """Return the log of the members' mean density."""
+        return logsumexp(self.member_log_likelihoods(theta, w)) - jnp.log(self.size)
+
+    def member_log_likelihoods(self, theta: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " members"]:
+        """Return every member's own log-likelihood; their spread shows where the data say little."""
+        t = self.theta_space.forward(theta)
+        values = eqx.filter_vmap(lambda model: model.log_density(t, w))(self.models)
+        return values - self.log_z
+
+    def member(self, k: int) -> TiltedLikelihood:
+        """Return member k as a likelihood of its own."""
+        return TiltedLikelihood(self.theta_space, self.x_space, unstacked(self.models, k), self.log_z[k])
+
+
+class Mixture(AbstractWrapper):
+    """An equal mixture of likelihoods of any one class; made by `mixture`.
+
+    Their missing constants must be the same.  Those of conditional models divided by normalisers in absolute units are,
+    and then the mixture weighs each member by how well it explains the observation.
+
+    Args:
+        members: likelihoods of one class and shape, every array stacked along a leading axis.
+    """
+
+    members: TractableLikelihood
+
+    @property
+    def size(self) -> int:
+        """Number of members K."""
+        return jax.tree.leaves(eqx.filter(self.members, eqx.is_array))[0].shape[0]
+
+    @property
+    def likelihood(self) -> TractableLikelihood:
+        """The first member: all see the same of x."""
+        return self.member(0)
+
+    def member(self, k: int) -> TractableLikelihood:
+        """Return member k."""
+        return unstacked(self.members, k)
+
+    def log_likelihood(self, theta, w):
+        """Return the log of the members' mean density."""
+        return logsumexp(self.member_log_likelihoods(theta, w)) - jnp.log(self.size)
+
+    def member_log_likelihoods(self, theta: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " members"]:
+        """Return every member's own log-likelihood."""
+        return eqx.filter_vmap(lambda member: member.log_likelihood(theta, w))(self.members)
+
+
+class Consensus(AbstractWrapper):
+    """The geometric mean of an ensemble's densities, up to a constant that is taken not to depend on theta.
+
+    Args:
+        members: the ensemble.
+    """
+
+    members: Ensemble | Mixture
+
+    @property
+    def likelihood(self) -> Ensemble | Mixture:
+        """The ensemble."""
+        return self.members
+
+    def log_likelihood(self, theta, w):
+        """Return the mean of the members' log-densities."""
+        return jnp.mean(self.members.member_log_likelihoods(theta, w))
+
+
+def geometric_mean(likelihood: Any) -> Any:
+    """Return the geometric mean of the members of an ensemble; any other likelihood as it is."""
+    return Consensus(likelihood) if isinstance(likelihood, Ensemble | Mixture) else likelihood
+
+
+def mixture(members: Sequence[TractableLikelihood]) -> TractableLikelihood:
+    """Return the equal mixture of likelihoods that share their coordinates of x; of one member, that member.
+
+    Args:
+        members: of one class, with arrays of the same shapes.
+    """
+    return members[0] if len(members) == 1 else Mixture(stacked(members))
+
+
+def stacked(members: Sequence[Likelihood]) -> Likelihood:
+    """Return likelihoods of one class as one, every array stacked along a leading axis."""
+    if not members:
+        raise InputError("expected at least one member; got none.")
+    first, *others = [eqx.partition(member, eqx.is_array) for member in members]
+    if any(not eqx.tree_equal(first[1], static) for _, static in others):
+        raise InputError("expected members of one class with the same settings; try one mixture for each kind.")
+    arrays = jax.tree.map(lambda *leaves: jnp.stack(leaves), first[0], *(arrays for arrays, _ in others))
+    return eqx.combine(arrays, first[1])
+
+
+def unstacked(members: Any, k: int) -> Any:
+    """Return member k of modules whose arrays are stacked along a leading axis."""
+    arrays, static = eqx.partition(members, eqx.is_array)
+    return eqx.combine(jax.tree.map(lambda leaf: leaf[k], arrays), static)
