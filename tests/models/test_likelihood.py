@@ -103,5 +103,5 @@ def test_densities_that_underflow_are_still_compared(ensemble):
 def test_a_consensus_is_the_geometric_mean_and_never_above_the_mixture(ensemble):
     members = [float(log_likelihood(ensemble.member(k), THETA, X)) for k in range(MEMBERS)]
     consensus = float(log_likelihood(Consensus(ensemble), THETA, X))
-    np.testing.assert_allclose(geometric_mean, np.mean(members), rtol=1e-5)
+    np.testing.assert_allclose(consensus, np.mean(members), rtol=1e-5)
     assert consensus < float(log_likelihood(ensemble, THETA, X)) - 0.1
