@@ -1,4 +1,4 @@
-r"""Hints: what a simulation left behind, whether it was valid or not, as targets beside the one that counts.
+r"""Auxiliary targets: what a simulation left behind, whether it was valid or not, as targets beside the one that counts.
 
 A simulation often fails in part: a cell that never fired has no phase, but a period all the same.  For every entry of
 x a network has two more outputs, the logit a_j of its being finite and its value b_j, with the loss
@@ -21,7 +21,7 @@ FARTHEST = 4.0  # robust units at which values are cut off
 FINITE_WEIGHT = 5.0  # C: failures are what the network is to learn about
 
 
-class Hints(NamedTuple):
+class AuxiliaryTargets(NamedTuple):
     """Targets beside the validity of each simulation.
 
     Attributes:
@@ -33,7 +33,7 @@ class Hints(NamedTuple):
     values: Float[np.ndarray, "n entries"] | Float[Array, "n entries"]
 
     @classmethod
-    def of(cls, x: Float[np.ndarray, "n dim_x"]) -> "Hints":
+    def of(cls, x: Float[np.ndarray, "n dim_x"]) -> "AuxiliaryTargets":
         """Return the hints that data give, with NaN or infinities where there are none."""
         columns = np.unique(np.linspace(0, x.shape[1] - 1, MOST_ENTRIES).round().astype(int)) if x.shape[1] else []
         x = x[:, columns]
