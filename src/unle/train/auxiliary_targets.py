@@ -1,4 +1,4 @@
-r"""Auxiliary targets: what a simulation left behind, whether it was valid or not, as targets beside the one that counts.
+r"""Auxiliary targets: what a simulation left behind, valid or not, as targets beside the one that counts.
 
 A simulation often fails in part: a cell that never fired has no phase, but a period all the same.  For every entry of
 x a network has two more outputs, the logit a_j of its being finite and its value b_j, with the loss
