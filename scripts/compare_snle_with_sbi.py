@@ -56,7 +56,7 @@ def run_unle(folder: Path, options: argparse.Namespace) -> None:
     import jax
 
     import unle
-    from unle_bench.contestant import batched_task
+    from unle_bench.methods.method_adapter import batched_task
 
     task = unle.task(TASK)
     x_o = task.observation(OBSERVATION)
@@ -80,7 +80,7 @@ def run_unle(folder: Path, options: argparse.Namespace) -> None:
 def run_sbi(folder: Path, options: argparse.Namespace) -> dict:
     """Let the benchmark's contestant run in the other environment, until the limit."""
     import unle
-    from unle_bench.peers import ENVIRONMENT_VARIABLE, Peer
+    from unle_bench.methods.peers import ENVIRONMENT_VARIABLE, Peer
 
     os.environ[ENVIRONMENT_VARIABLE] = options.sbi_python
     task = unle.task(TASK)

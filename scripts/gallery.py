@@ -15,7 +15,7 @@ from unle import plot
 from unle.diagnose.conditional import conditional
 from unle.diagnose.rounds import rounds
 from unle.space import Prior
-from unle_bench.paper_pyloric import pyloric
+from unle_bench.paper.pyloric_figures import pyloric
 
 sys.path.insert(0, str(Path(__file__).parent))
 import trust  # noqa: E402  # the models made right and wrong

@@ -28,8 +28,8 @@ import numpy as np
 import unle
 from unle.simulators import Simulations, simulate_at
 from unle_bench import Task
+from unle_bench.paper.pyloric_figures import energy_score, prior_scale, published_curves
 from unle_bench.plot import RoundCurve, round_curves
-from unle_bench.pyloric_scores import energy_score, prior_scale, published_curves
 
 Simulate = Callable[[np.ndarray, int], Simulations]  # of parameters and the number of a round
 

@@ -38,40 +38,13 @@ BENCHMARK = {
     "__init__": 0,  # names and lazy imports only
     "pyloric": 1,  # a simulator
     "plot": 1,
-    "official": 1,
-    "origin": 1,
-    "published": 1,
-    "results_store": 1,
-    "cut_normal": 1,
-    "rejection": 1,
-    "lockstep": 1,
-    "figure": 1,
-    "gallery": 1,
-    "sbi_peer": 1,
-    "importance": 2,
-    "pyloric_scores": 2,
-    "results_csv": 2,
-    "summaries": 2,
-    "timing": 2,
-    "tasks": 3,
-    "paper_pyloric": 3,
-    "tables": 3,
-    "contestant": 4,
-    "pictures": 4,
-    "scoring": 4,
-    "commands_of": 4,
-    "peers": 5,
-    "yardsticks": 5,
-    "methods": 6,
-    "registry": 7,
-    "sweep": 8,
-    "found": 8,
-    "running": 9,
-    "paper_densities": 9,
-    "adversary": 10,
-    "paper": 10,
-    "results_page": 11,
-    "cli": 12,
+    "tasks": 2,
+    "methods": 3,
+    "results": 4,
+    "sweep": 5,
+    "paper": 5,
+    "adversary": 6,
+    "cli": 7,
 }
 FLOORS = {"unle": LIBRARY, "unle_bench": BENCHMARK}
 
@@ -107,15 +80,14 @@ LIBRARY_DOORS = {
 # The same for `unle_bench`; of what is not listed here, nothing may come in.
 BENCHMARK_DOORS = dict.fromkeys(LIBRARY_DOORS, set[str]()) | {
     "matplotlib": {"plot"},
-    "sqlite3": {"results_store"},
+    "sqlite3": {"results"},
     "numpyro": {"tasks", "adversary"},
     "numba": {"pyloric"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "sbibm": {"official"},
-    "torch": {"sbi_peer"},  # a script that the Python of another environment runs
-    "sbi": {"sbi_peer"},
-    "unle_bench": set(BENCHMARK),
+    "sbibm": {"tasks"},
+    "torch": {"methods"},  # a script that the Python of another environment runs
+    "sbi": {"methods"},
 }
 DOORS = {"unle": LIBRARY_DOORS, "unle_bench": BENCHMARK_DOORS}
 
@@ -292,7 +264,7 @@ def test_the_walk_sees_both_packages():
         ("unle_bench/plot/a.py", "from unle.plot import LEARNED, _SETTINGS", "_SETTINGS is not in unle.plot.__all__"),
         ("unle_bench/plot/a.py", "from unle import AUNLE, compiling", "compiling is not in unle.__all__"),
         ("unle_bench/plot/a.py", "def f():\n    from unle_bench.cli import VERBS", "`plot` imports `cli`"),
-        ("unle_bench/adversary/a.py", "import sqlite3", "only results_store may"),
+        ("unle_bench/adversary/a.py", "import sqlite3", "only results may"),
         ("unle_bench/adversary/a.py", "import blackjax", "only nothing at all may"),
         ("unle_bench/tasks/a.py", "from unle_bench.pyloric.in_jax import run", "import it inside the function"),
         ("unle_bench/tasks/a.py", "from unle_bench.pyloric import in_jax", "import it inside the function"),

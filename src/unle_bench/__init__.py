@@ -1,4 +1,15 @@
-"""Benchmark tasks with exact answers, and what is needed to score a method on them."""
+"""The benchmark and the paper: tasks with exact posteriors, methods scored on them, and figures of the results.
+
+It stands on the public names of `unle`, which knows nothing of it.
+
+>>> import unle_bench
+>>> unle_bench.task("two_moons").dim_theta
+2
+
+Reading order: `tasks` and `pyloric` (what is inferred), `methods` (how), `sweep` (running all of them), `results`
+(what came out, beside published numbers), `paper` and `plot` (figures and pages), `adversary` (simulators that attack
+the defaults of the methods), `cli` (the verbs `tasks`, `bench`, `adversary` and `paper` of the command line).
+"""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module

@@ -14,16 +14,15 @@ from typer.testing import CliRunner
 from unle.cli import app
 from unle.errors import InputError, StoreError
 from unle.simulators import simulate_at
-from unle_bench.adversary import ADVERSARIES, OBSERVATIONS, running, scoring, trial
+from unle_bench.adversary import ADVERSARIES, OBSERVATIONS, distances
 from unle_bench.adversary import exact as exact_room
+from unle_bench.adversary import trials as trials_room
+from unle_bench.adversary.distances import is_wrong, kolmogorov, measures
 from unle_bench.adversary.exact import ByFactors, Conjugate
 from unle_bench.adversary.priors import Box, LogNormals, Normals
-from unle_bench.adversary.rows import append_row, as_csv, read_rows
-from unle_bench.adversary.running import run_adversary, trials
-from unle_bench.adversary.scoring import is_wrong, kolmogorov, measures
+from unle_bench.adversary.rows import append_row, as_csv, by_simulator, line_of, read_rows, totals
 from unle_bench.adversary.simulators import epidemic
-from unle_bench.adversary.table import by_simulator, line_of, totals
-from unle_bench.adversary.trial import Fitted, Trial, finished, run_trial
+from unle_bench.adversary.trials import Fitted, Trial, finished, run_adversary, run_trial, trials
 
 FILTERED = "epidemic"  # its likelihood is estimated; it has tests of its own
 NAMES = [name for name in ADVERSARIES if name != FILTERED]
@@ -268,7 +267,7 @@ def test_the_polynomial_of_the_epidemic_follows_fresh_estimates(observation):
 def no_classifier(monkeypatch):
     """Training classifiers takes seconds: an answer that depends on the difference of the means."""
     monkeypatch.setattr(
-        scoring, "c2st_fast", lambda a, b, **_: 0.5 + 0.5 * float(np.tanh(np.abs(a.mean(0) - b.mean(0)).max()))
+        distances, "c2st_fast", lambda a, b, **_: 0.5 + 0.5 * float(np.tanh(np.abs(a.mean(0) - b.mean(0)).max()))
     )
 
 
@@ -321,8 +320,8 @@ def fake(monkeypatch, *, verdict="good", shift=0.0, calls=None):
         return fitted
 
     findings = SimpleNamespace(verdict=verdict, reasons=("none",), checks=())
-    monkeypatch.setattr(trial, "fit_and_draw", fit_and_draw)
-    monkeypatch.setattr(trial, "checks_after_a_run", lambda *_: findings)
+    monkeypatch.setattr(trials_room, "fit_and_draw", fit_and_draw)
+    monkeypatch.setattr(trials_room, "checks_after_a_run", lambda *_: findings)
 
 
 def test_a_row_says_what_happened_and_survives_its_file(monkeypatch, tmp_path, no_classifier):
@@ -331,7 +330,7 @@ def test_a_row_says_what_happened_and_survives_its_file(monkeypatch, tmp_path, n
     assert (row["observation"], row["energy"], row["base"], row["verdict"]) == ("tail", "full", "gaussian", "good")
     assert row["wrong"]
     assert row["false_assurance"]
-    assert {"date", "version", "commit", "seconds", "seed", *scoring.MEASURES} <= set(row)
+    assert {"date", "version", "commit", "seconds", "seed", *distances.MEASURES} <= set(row)
     append_row(tmp_path / "rows.jsonl", row)
     assert read_rows(tmp_path / "rows.jsonl") == [row]
     assert as_csv([row]).count("\n") == 2
@@ -361,9 +360,9 @@ def test_checks_that_fail_leave_the_scores(monkeypatch, no_classifier):
     def broken(*_):
         raise RuntimeError("no checks today")
 
-    monkeypatch.setattr(trial, "checks_after_a_run", broken)
+    monkeypatch.setattr(trials_room, "checks_after_a_run", broken)
     row = run_trial(Trial("student_1", "aunle", 0))
-    assert row["verdict"] == trial.NO_VERDICT
+    assert row["verdict"] == trials_room.NO_VERDICT
     assert not row["wrong"]
 
 
@@ -406,7 +405,7 @@ def test_work_is_a_list_of_independent_trials():
     everything = trials()
     assert len(everything) == len(set(everything)) == len(ADVERSARIES) * 2 * 3
     assert {one.observation for one in everything} == set(OBSERVATIONS)
-    groups = running._groups(everything)
+    groups = trials_room._groups(everything)
     assert sum(map(len, groups)) == len(everything)
     with pytest.raises(InputError, match="expected a simulator among"):
         trials(("nobody",))
@@ -415,9 +414,9 @@ def test_work_is_a_list_of_independent_trials():
 
 
 def test_a_death_is_a_row(monkeypatch, tmp_path):
-    monkeypatch.setattr(running, "_in_pool", lambda *_: False)
+    monkeypatch.setattr(trials_room, "_in_pool", lambda *_: False)
     rows = run_adversary(trials(("student_1",), ("aunle",), (0, 1)), tmp_path / "rows.jsonl", jobs=2)
-    assert [row["outcome"] for row in rows] == [running.DIED] * 2
+    assert [row["outcome"] for row in rows] == [trials_room.DIED] * 2
 
 
 # The command
@@ -428,7 +427,7 @@ def test_the_command_lists_shows_and_refuses(tmp_path):
     listed = runner.invoke(app, ["adversary", "--list"])
     assert "student_1" in listed.output
     row = finished(
-        dict(zip(trial.KEY, ("student_1", "aunle", 0, "typical"), strict=True))
+        dict(zip(trials_room.KEY, ("student_1", "aunle", 0, "typical"), strict=True))
         | {
             "outcome": "ok",
             "verdict": "good",

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from unle_bench.results_store import ResultsStore
+from unle_bench.results.results_store import ResultsStore
 
 SOURCE = Path(__file__).parents[2] / "src"
 SLEEPY = """
 import time
 import numpy as np
-from unle_bench.contestant import AbstractContestant, Outcome
+from unle_bench.methods.method_adapter import AbstractMethodAdapter, Outcome
 
-class Sleepy(AbstractContestant):
+class Sleepy(AbstractMethodAdapter):
     sequential = True
     def infer(self, task, *, budget, seed, observations, draws):
         time.sleep(SECONDS if seed else FIRST)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from unle.errors import StoreError
-from unle_bench import TASKS, official, task
+from unle_bench import TASKS, task
+from unle_bench.tasks import official
 
 OFFICIAL = [name for name in TASKS if name != "bimodal" and not name.startswith("pyloric")]
 installed = pytest.mark.skipif(importlib.util.find_spec("sbibm") is None, reason="needs the sbibm data")

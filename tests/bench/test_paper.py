@@ -6,14 +6,15 @@ from typer.testing import CliRunner
 
 from unle.cli import app
 from unle.store import RunDirectory
-from unle_bench import paper_densities, task
-from unle_bench.found import Found
-from unle_bench.paper import BUDGETS, FIGURES, TASKS
-from unle_bench.paper_pyloric import pyloric
+from unle_bench import task
+from unle_bench.paper import density_figures
+from unle_bench.paper.figures import BUDGETS, FIGURES, TASKS
+from unle_bench.paper.pyloric_figures import pyloric
 from unle_bench.plot import kernel_density
-from unle_bench.results_csv import as_csv
-from unle_bench.results_store import OK, Cell, ResultsStore
-from unle_bench.tables import stages
+from unle_bench.results.results_csv import as_csv
+from unle_bench.results.results_query import ResultsQuery
+from unle_bench.results.results_store import OK, Cell, ResultsStore
+from unle_bench.results.tables import stages
 
 CONDITIONS = {"device": "cpu", "draws": 10, "classifier": "fast", "observations": "official"}
 
@@ -39,7 +40,7 @@ def results(tmp_path):
 
 def test_what_is_missing_has_a_command(results):
     with ResultsStore(results) as store:
-        found = Found(store)
+        found = ResultsQuery(store)
         figures = {name: figure(found) for name, figure in FIGURES.items()}
     assert figures["c2st"].command is not None
     assert ("two_moons", "aunle", 1000) not in figures["c2st"].missing
@@ -141,7 +142,7 @@ def test_the_exact_posterior_is_that_of_the_observation_drawn(tmp_path):
         for method, observation in (("aunle", 3), ("nle", 1), ("sunle", 3)):
             draws = toy.reference(toy.observation(observation), 300)
             store.keep(Cell("bimodal", method, 1000, 0, observation), "draws", {"draws": draws})
-        figure, shown, x_o = paper_densities.bimodal(Found(store), ("aunle", "nle", "sunle"))
+        figure, shown, x_o = density_figures.bimodal(ResultsQuery(store), ("aunle", "nle", "sunle"))
     assert shown == ["aunle", "sunle"]  # nle has draws of another observation
     np.testing.assert_array_equal(x_o, toy.observation(3))
     assert figure is not None
@@ -153,7 +154,7 @@ def test_times_of_machines_stay_apart_and_compiled_runs_count_alone(tmp_path):
         for i, machine, cold, together, seconds in (*cases, (4, "slow", True, 1, 70.0)):
             conditions = CONDITIONS | {"machine": machine, "cold": cold, "together": together}
             store.add(Cell("two_moons", "aunle", 1000, 0, i), OK, {"train_s": 60 * seconds}, conditions)
-        found = Found(store)
+        found = ResultsQuery(store)
         heads, table = stages(found.rows)
     assert found.machines(["aunle"]) == ["fast", "slow"]
     assert found.stages("two_moons", "aunle", "fast")[1000]["train"] == 1.0

@@ -5,7 +5,7 @@ import pytest
 
 import unle
 from unle.errors import InputError
-from unle_bench.peers import ENVIRONMENT_VARIABLE, Peer
+from unle_bench.methods.peers import ENVIRONMENT_VARIABLE, Peer
 
 TASK = unle.task("bimodal")
 

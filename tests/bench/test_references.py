@@ -9,9 +9,8 @@ from scipy.stats import ks_2samp, kstest, truncnorm
 from unle.diagnose import c2st_fast
 from unle.errors import InputError, UnleWarning
 from unle_bench import task
-from unle_bench.importance import sample_by_importance
-from unle_bench.rejection import draw_by_rejection
 from unle_bench.tasks import lotka_volterra
+from unle_bench.tasks.exact_draws import draw_by_rejection, sample_by_importance
 
 RARE = 1e-4  # false-alarm rate of one comparison
 installed = pytest.mark.skipif(importlib.util.find_spec("sbibm") is None, reason="needs the sbibm data")

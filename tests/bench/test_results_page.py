@@ -8,12 +8,11 @@ from typer.testing import CliRunner
 
 from unle.cli import app
 from unle.errors import StoreError
-from unle_bench.commands_of import commands_of
-from unle_bench.results_csv import as_csv, from_csv
-from unle_bench.results_page import pictures_of, results_page
-from unle_bench.results_store import KEY, NUMBERS, OK, Cell, ResultsStore
-from unle_bench.summaries import summaries
-from unle_bench.tables import COUNTERPARTS
+from unle_bench.paper.results_page import pictures_of, reproduce, results_page
+from unle_bench.results.results_csv import as_csv, from_csv
+from unle_bench.results.results_store import KEY, NUMBERS, OK, Cell, ResultsStore
+from unle_bench.results.summaries import summaries
+from unle_bench.results.tables import COUNTERPARTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 CONDITIONS = {"device": "cpu", "machine": "a processor", "cores": 2, "draws": 10_000, "classifier": "fast"}
@@ -108,7 +107,7 @@ def test_commands_make_exactly_the_rows():
         Cell(t, m, b, 0, i) for t in ("slcp", "sir") for m in ("aunle", "nle") for b in (10, 100) for i in (1, 2, 3)
     }
     cells |= {Cell("sir", "sunle", 10, 2, 1)}
-    assert sorted(commands_of(cell._asdict() for cell in cells)) == [
+    assert sorted(reproduce(cell._asdict() for cell in cells)) == [
         "unle bench --tasks sir --methods sunle --budgets 10 --seeds 2 --observations 1",
         "unle bench --tasks slcp,sir --methods aunle,nle --budgets 10,100 --seeds 0 --observations 1-3",
     ]

@@ -13,27 +13,27 @@ from typer.testing import CliRunner
 from unle.cli import app
 from unle.errors import InputError, StoreError, UnleWarning
 from unle_bench import TASKS
-from unle_bench import registry as registry_room
-from unle_bench import scoring as scoring_room
 from unle_bench.cli import bench as bench_command
-from unle_bench.contestant import AbstractContestant, Outcome
-from unle_bench.methods import METHODS
-from unle_bench.published import SOURCES, best, number_of, published
-from unle_bench.results_page import results_page
-from unle_bench.results_store import OK, Cell, ResultsStore
-from unle_bench.running import run_sweep
-from unle_bench.scoring import Scorer, problem_with, reference_draws
-from unle_bench.summaries import summaries
-from unle_bench.sweep import Job, Sweep, fail_job
-from unle_bench.tables import comparison
+from unle_bench.methods import registry as registry_room
+from unle_bench.methods.method_adapter import AbstractMethodAdapter, Outcome
+from unle_bench.methods.registry import METHODS
+from unle_bench.paper.results_page import results_page
+from unle_bench.results.published import SOURCES, best, number_of, published
+from unle_bench.results.results_store import OK, Cell, ResultsStore
+from unle_bench.results.summaries import summaries
+from unle_bench.results.tables import comparison
+from unle_bench.sweep import scoring as scoring_room
+from unle_bench.sweep.run_sweep import run_sweep
+from unle_bench.sweep.scoring import Scorer, problem_with, reference_draws
+from unle_bench.sweep.sweep import Job, Sweep, fail_job
 from unle_bench.tasks.task import Task
 
 DRAWS = 100
 OWN = """
 import numpy as np
-from unle_bench.contestant import AbstractContestant, Outcome
+from unle_bench.methods.method_adapter import AbstractMethodAdapter, Outcome
 
-class Fake(AbstractContestant):
+class Fake(AbstractMethodAdapter):
     calls = []
     def infer(self, task, *, budget, seed, observations, draws):
         Fake.calls.append((task.name, budget, seed, tuple(observations)))
@@ -382,7 +382,7 @@ def test_published_numbers_have_sources_and_are_those_of_the_papers():
 
 
 def test_notes_are_json(own, tmp_path):
-    class Odd(AbstractContestant):
+    class Odd(AbstractMethodAdapter):
         def infer(self, task, *, budget, seed, observations, draws):
             return Outcome(reasons=dict.fromkeys(observations, "no"), notes={"versions": {"sbi": "1"}})
 

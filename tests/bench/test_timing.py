@@ -2,8 +2,8 @@
 
 import pytest
 
-from unle_bench.results_store import OK
-from unle_bench.timing import timings
+from unle_bench.results.results_store import OK
+from unle_bench.results.summaries import timings
 
 
 def row(train, *, cold=False, method="nle", infer=1.0, workers=1):

@@ -4,7 +4,7 @@
 check is good.
 """
 
-from unle_bench.adversary.record import OBSERVATIONS, Adversary, observation_of
+from unle_bench.adversary.simulator import OBSERVATIONS, Adversary, observation_of
 from unle_bench.adversary.simulators import ADVERSARIES
 
 __all__ = ["ADVERSARIES", "OBSERVATIONS", "Adversary", "observation_of"]

@@ -45,9 +45,8 @@ def adversary(
 
 
 def _rows(methods: str, seeds: str, only: str | None, out: Path, jobs: int, *, show: bool) -> list[dict[str, Any]]:
-    from unle_bench.adversary.rows import read_rows
-    from unle_bench.adversary.running import run_adversary, trials
-    from unle_bench.adversary.table import line_of
+    from unle_bench.adversary.rows import line_of, read_rows
+    from unle_bench.adversary.trials import run_adversary, trials
 
     if show:
         return read_rows(out)
@@ -78,8 +77,7 @@ def _list() -> None:
 
 def _show(rows: list[dict[str, Any]], write: Path | None) -> None:
     from unle.store import write_atomically
-    from unle_bench.adversary.rows import as_csv
-    from unle_bench.adversary.table import HEADS, by_simulator, totals
+    from unle_bench.adversary.rows import HEADS, as_csv, by_simulator, totals
 
     if not rows:
         typer.echo("No results yet.")

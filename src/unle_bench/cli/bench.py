@@ -65,7 +65,7 @@ def bench(
     if (workers or 1) > 1:  # several processes can share an accelerator if none takes all its memory; before jax starts
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     with plain_ending(lambda: f"finished rows are in {results}; the same command goes on."):
-        from unle_bench.results_csv import opened
+        from unle_bench.results.results_csv import opened
 
         _check_writable(write or [])
         sweep = None
@@ -90,9 +90,9 @@ def bench(
 
 
 def _sweep(given: dict[str, Text], *, quick: bool, draws: int, classifier: str, own: tuple[str, ...]) -> Any:
-    from unle_bench.registry import Registry
-    from unle_bench.scoring import Scorer
-    from unle_bench.sweep import Sweep
+    from unle_bench.methods.registry import Registry
+    from unle_bench.sweep.scoring import Scorer
+    from unle_bench.sweep.sweep import Sweep
 
     defaults = {"tasks": None, "methods": None, "budgets": "1000", "seeds": "0", "observations": "1-10"}
     if quick:
@@ -130,7 +130,7 @@ def whole_numbers(text: str, option: str) -> tuple[int, ...]:
 
 
 def _use_sbi(python: Path) -> None:
-    from unle_bench.peers import ENVIRONMENT_VARIABLE
+    from unle_bench.methods.peers import ENVIRONMENT_VARIABLE
 
     if not python.exists():
         raise InputError(
@@ -141,7 +141,7 @@ def _use_sbi(python: Path) -> None:
 
 def _forget_failures(sweep: Any, path: Path) -> None:
     """Delete the failed rows of a sweep, once it is certain that it can be tried again."""
-    from unle_bench.results_store import ResultsStore
+    from unle_bench.results.results_store import ResultsStore
 
     with ResultsStore(path) as store:
         failed = store.failed() & set(sweep.cells())
@@ -150,7 +150,7 @@ def _forget_failures(sweep: Any, path: Path) -> None:
 
 
 def _end_badly_if_nothing_worked(sweep: Any, rows: list[dict[str, Any]]) -> None:
-    from unle_bench.results_store import KEY, OK
+    from unle_bench.results.results_store import KEY, OK
 
     wanted = set(sweep.cells())
     outcomes = [row["outcome"] for row in rows if tuple(row[name] for name in KEY) in wanted]
@@ -163,7 +163,7 @@ def _run(sweep: Any, path: Path, workers: int | None, together: int | None) -> N
     import jax
 
     from unle_bench.cli.live import LiveTable
-    from unle_bench.running import run_sweep
+    from unle_bench.sweep.run_sweep import run_sweep
 
     if workers is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -176,7 +176,7 @@ def _run(sweep: Any, path: Path, workers: int | None, together: int | None) -> N
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from unle_bench.tables import comparison, draws_of, under
+    from unle_bench.results.tables import comparison, draws_of, under
 
     if not rows:
         typer.echo("No results yet.")
@@ -197,8 +197,8 @@ def _check_writable(paths: list[Path]) -> None:
 
 def _write(rows: list[dict[str, Any]], paths: list[Path], source: Path) -> None:
     from unle.store import write_atomically
-    from unle_bench.results_csv import as_csv
-    from unle_bench.results_page import write_results_page
+    from unle_bench.paper.results_page import write_results_page
+    from unle_bench.results.results_csv import as_csv
 
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)

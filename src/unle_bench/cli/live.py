@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from unle.cli import say
-from unle_bench.results_store import OK, Cell, ResultsStore
+from unle_bench.results.results_store import OK, Cell, ResultsStore
 
 
 class LiveTable:

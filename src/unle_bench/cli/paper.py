@@ -1,6 +1,5 @@
 """`unle paper`: the figures of the paper from stored results, in one folder with an index page."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +11,6 @@ from unle_bench.cli.bench import DEFAULT
 
 EXAMPLE = "Example:  unle paper --results runs/bench.sqlite --out paper --only c2st"
 PYLORIC = "pyloric"
-INTRODUCTION = (
-    "Drawn from the rows of one results file and a run of the pyloric network, nothing else. Where something is "
-    "missing, the page gives the command that makes it; draw it by the same command again."
-)
 
 
 def paper(
@@ -31,11 +26,11 @@ def paper(
     Writes OUT/index.html, which needs no other file, and every picture as PNG and SVG beside it.
     """
     with plain_ending():
-        from unle_bench.found import Found
-        from unle_bench.gallery import write_gallery
-        from unle_bench.paper import FIGURES
-        from unle_bench.results_csv import opened
-        from unle_bench.tables import comparison
+        from unle_bench.paper.figures import FIGURES
+        from unle_bench.paper.gallery import write_gallery
+        from unle_bench.results.results_csv import opened
+        from unle_bench.results.results_query import ResultsQuery
+        from unle_bench.results.tables import comparison
 
         known = [*FIGURES, PYLORIC]
         wanted = list(only or known)
@@ -46,35 +41,28 @@ def paper(
         of_results = [name for name in wanted if name != PYLORIC]
         if of_results:
             with opened(results) as stored:
-                found = Found(stored)
+                found = ResultsQuery(stored)
                 figures = [FIGURES[name](found) for name in of_results]
                 heads, rows = comparison(found.rows) if found.rows else ([], [])
         if PYLORIC in wanted:
             figures.append(_pyloric(pyloric))
-        out.mkdir(parents=True, exist_ok=True)  # nothing can go wrong any more but the disk
-        chapters = [_chapter(figure, out) for figure in figures]
-        table = {"heads": heads, "rows": rows} if rows else None
-        when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         page = write_gallery(
-            out / "index.html",
-            chapters,
-            title="The paper's figures",
-            introduction=INTRODUCTION,
-            when=when,
+            out,
+            figures,
             source=str(results) if of_results else str(pyloric),
-            table=table,
+            table={"heads": heads, "rows": rows} if rows else None,
         )
-        for chapter in chapters:
-            if chapter.command:
-                say(f"{chapter.name}: {counted(len(chapter.pictures), 'picture')}; {chapter.why}: {chapter.command}")
-        typer.echo(f"{page}  ({counted(sum(len(chapter.pictures) for chapter in chapters), 'picture')})")
+        for figure in figures:
+            if figure.command:
+                say(f"{figure.name}: {counted(len(figure.drawn), 'picture')}; {figure.why}: {figure.command}")
+        typer.echo(f"{page}  ({counted(sum(len(figure.drawn) for figure in figures), 'picture')})")
 
 
 def _pyloric(path: Path) -> Any:
     """Draw a run of the pyloric network, as far as it exists."""
     from unle.cli import load_posterior, require_fit
     from unle.posterior import Draws
-    from unle_bench.paper_pyloric import pyloric
+    from unle_bench.paper.pyloric_figures import pyloric
 
     if not (path / "run.json").exists():
         return pyloric()
@@ -85,17 +73,3 @@ def _pyloric(path: Path) -> Any:
         rows = store.read()
     rounds = [rows.x[rows.round == number] for number in sorted(set(rows.round.tolist()))]
     return pyloric(rounds, load_posterior(run), Draws.load(run.draws) if run.draws.exists() else None, name=path.name)
-
-
-def _chapter(figure: Any, out: Path) -> Any:
-    """Save the pictures of a figure and turn it into a chapter of the page."""
-    from unle.report import picture
-    from unle_bench.gallery import Chapter
-
-    pictures = []
-    for k, drawn in enumerate(figure.drawn, start=1):
-        name = figure.name if len(figure.drawn) == 1 else f"{figure.name}-{k}"
-        for suffix in ("png", "svg"):
-            drawn.figure.savefig(out / f"{name}.{suffix}")
-        pictures.append(picture(name, drawn.figure, drawn.caption, drawn.alt))
-    return Chapter(figure.name, figure.title, figure.text, pictures, figure.command, figure.why)

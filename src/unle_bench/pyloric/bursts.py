@@ -1,4 +1,8 @@
-"""From spikes to bursts: the rules, as numbers of samples, so that no rounding decides.
+"""From voltages to bursts: smoothing, and the rules as numbers of samples, so that no rounding decides.
+
+Voltages are smoothed by Savitzky and Golay's filter: a cubic is fitted to 21 samples (0.5 ms) around each one and
+evaluated there. In the interior that is a fixed set of 21 weights; within ten samples of an end, the cubic of the first
+or last 21 samples is used.
 
 A spike is a local maximum of the smoothed voltage above -10 mV: sample i if v[i+1] > -10, v[i] <= v[i+1] >= v[i+2]. A
 gap of 150 ms or more between spikes separates bursts, and a burst counts if it is longer than 40 ms. The first second
@@ -6,6 +10,9 @@ of a simulation is left out, and sample 0 is the first after it.
 """
 
 from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
 
 from unle_bench.pyloric.specification import SAMPLES, STEP
 
@@ -42,3 +49,27 @@ class Bursts(NamedTuple):
 def milliseconds(samples: Any) -> Any:
     """Return a time in ms."""
     return samples * STEP
+
+
+HALF = 10  # samples on either side, in the filter
+WIDTH = 2 * HALF + 1
+DEGREE = 3
+
+
+def edge_weights() -> Float[np.ndarray, "width width"]:
+    """Return the weights that turn 21 samples into the fitted cubic at each of the 21; the middle row is the filter."""
+    powers = np.vander(np.arange(-HALF, HALF + 1) / HALF, DEGREE + 1)
+    return powers @ np.linalg.pinv(powers)
+
+
+def filter_weights() -> Float[np.ndarray, " width"]:
+    """Return the 21 weights of the interior."""
+    return edge_weights()[HALF]
+
+
+def block_matrix(length: int) -> Float[np.ndarray, "inside length"]:
+    """Return the matrix that smooths a stretch of samples, without its first and last ten."""
+    matrix = np.zeros((length - 2 * HALF, length))
+    for row in range(len(matrix)):
+        matrix[row, row : row + WIDTH] = filter_weights()
+    return matrix

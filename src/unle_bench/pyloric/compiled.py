@@ -38,7 +38,7 @@ def advance(constants, table, channels, glutamate, acetylcholine, noise, v, calc
 
     Args:
         constants: of the model.
-        table: parabolas, see `tables.table`.
+        table: parabolas, see `lookup.table`.
         channels: conductances in mS, (3, 8).
         glutamate: conductances in mS, (from, to).
         acetylcholine: conductances in mS, from the PD cells, (to,).

@@ -24,9 +24,20 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from unle_bench.pyloric import specification as spec
-from unle_bench.pyloric.bursts import GAP, MOST_BURSTS, SHORTEST, SKIPPED, SPIKE_ABOVE, Bursts
+from unle_bench.pyloric.bursts import (
+    GAP,
+    HALF,
+    MOST_BURSTS,
+    SHORTEST,
+    SKIPPED,
+    SPIKE_ABOVE,
+    WIDTH,
+    Bursts,
+    block_matrix,
+    edge_weights,
+    filter_weights,
+)
 from unle_bench.pyloric.noise import BITS, three_integers
-from unle_bench.pyloric.smoothing import HALF, WIDTH, block_matrix, edge_weights, filter_weights
 
 BLOCK = 80  # samples; divides both the first second and the whole
 TAIL = 2 * HALF + 2  # samples of the last block that the filter needs again

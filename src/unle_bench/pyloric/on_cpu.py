@@ -16,9 +16,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unle.errors import InputError
-from unle_bench.pyloric.bursts import MOST_BURSTS, SKIPPED, Bursts
-from unle_bench.pyloric.constants import Constants, Rules
-from unle_bench.pyloric.smoothing import HALF, edge_weights
+from unle_bench.pyloric.bursts import HALF, MOST_BURSTS, SKIPPED, Bursts, edge_weights
+from unle_bench.pyloric.lookup import Constants, Rules, table
 from unle_bench.pyloric.specification import (
     ACETYLCHOLINE,
     AREA,
@@ -29,7 +28,6 @@ from unle_bench.pyloric.specification import (
     SAMPLES,
     V_START,
 )
-from unle_bench.pyloric.tables import table
 
 PIECE = 8_000  # samples that are integrated before spikes are looked for
 TAIL = 2 * HALF + 2  # samples of the last piece that the filter needs again

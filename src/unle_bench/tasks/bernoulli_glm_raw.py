@@ -18,8 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.space import Prior
-from unle_bench.importance import sample_around
-from unle_bench.rejection import Accepted
+from unle_bench.tasks.exact_draws import Accepted, sample_around
 from unle_bench.tasks.task import Task
 
 BINS, LAGS = 100, 9

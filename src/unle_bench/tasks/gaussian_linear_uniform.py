@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.space import Prior
-from unle_bench.cut_normal import draw_inside
+from unle_bench.tasks.exact_draws import draw_truncated_normal
 from unle_bench.tasks.task import Task
 
 DIM = 10
@@ -41,7 +41,7 @@ def log_likelihood_rows(theta: Float[np.ndarray, "n 10"], x: Float[np.ndarray, "
 
 def draw_posterior(x_o: Float[np.ndarray, " 10"], n: int, rng: np.random.Generator) -> Float[np.ndarray, "n 10"]:
     """Draw independent truncated normals by inverting their distribution functions."""
-    return draw_inside(np.broadcast_to(x_o, (n, DIM)), NOISE_SD, rng, wall=1.0)
+    return draw_truncated_normal(np.broadcast_to(x_o, (n, DIM)), NOISE_SD, rng, wall=1.0)
 
 
 TASK = Task(

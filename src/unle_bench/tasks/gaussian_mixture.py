@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.space import Prior
-from unle_bench.cut_normal import draw_inside, log_inside
+from unle_bench.tasks.exact_draws import draw_truncated_normal, log_truncated_mass
 from unle_bench.tasks.task import Task
 
 WALL = 10.0
@@ -46,9 +46,9 @@ def log_likelihood_rows(theta: Float[np.ndarray, "n 2"], x: Float[np.ndarray, " 
 
 def draw_posterior(x_o: Float[np.ndarray, " 2"], n: int, rng: np.random.Generator) -> Float[np.ndarray, "n 2"]:
     """Draw the component by its mass inside the box, then theta inside the box."""
-    wide, narrow = (np.sum(log_inside(x_o, sd, wall=WALL)) for sd in SDS)
+    wide, narrow = (np.sum(log_truncated_mass(x_o, sd, wall=WALL)) for sd in SDS)
     sd = np.where(rng.uniform(size=(n, 1)) < 1 / (1 + np.exp(narrow - wide)), *SDS)
-    return draw_inside(np.broadcast_to(x_o, (n, 2)), sd, rng, wall=WALL)
+    return draw_truncated_normal(np.broadcast_to(x_o, (n, 2)), sd, rng, wall=WALL)
 
 
 TASK = Task(

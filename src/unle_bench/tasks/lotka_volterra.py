@@ -19,8 +19,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.space import Prior
-from unle_bench.importance import sample_by_importance
-from unle_bench.rejection import Accepted
+from unle_bench.tasks.exact_draws import Accepted, sample_by_importance
 from unle_bench.tasks.task import Task
 
 LOG_MEAN, LOG_SD = np.array([-0.125, -3.0, -0.125, -3.0]), np.full(4, 0.5)

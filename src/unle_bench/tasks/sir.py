@@ -23,8 +23,7 @@ from scipy.special import gammaln, xlogy
 
 from unle.errors import InputError
 from unle.space import Prior
-from unle_bench.importance import sample_by_importance
-from unle_bench.rejection import Accepted
+from unle_bench.tasks.exact_draws import Accepted, sample_by_importance
 from unle_bench.tasks.task import Task
 
 LOG_MEAN, LOG_SD = np.log([0.4, 0.125]), np.array([0.5, 0.2])

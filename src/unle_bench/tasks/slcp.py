@@ -20,8 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.space import Prior
-from unle_bench.cut_normal import draw_inside, log_inside
-from unle_bench.rejection import draw_by_rejection
+from unle_bench.tasks.exact_draws import draw_by_rejection, draw_truncated_normal, log_truncated_mass
 from unle_bench.tasks.task import Task
 
 N_POINTS = 4
@@ -84,11 +83,13 @@ def draw_posterior(x_o: Float[np.ndarray, " 8"], n: int, rng: np.random.Generato
         theta = np.concatenate([np.zeros((count, 2)), shape], axis=1)
         s_11, s_12, s_22 = (entry / N_POINTS for entry in _covariance(theta))
         sd_1, slope = np.sqrt(s_11), s_12 / s_11
-        theta[:, 0] = draw_inside(np.broadcast_to(centre[0], count), sd_1, rng, wall=WALL)
+        theta[:, 0] = draw_truncated_normal(np.broadcast_to(centre[0], count), sd_1, rng, wall=WALL)
         mean_2, sd_2 = centre[1] + slope * (theta[:, 0] - centre[0]), np.sqrt(s_22 - slope * s_12)
-        theta[:, 1] = draw_inside(mean_2, sd_2, rng, wall=WALL)
+        theta[:, 1] = draw_truncated_normal(mean_2, sd_2, rng, wall=WALL)
         # The grid knows the box through the marginals of m; exact is marginal of m_1, conditional of m_2.
-        log_weight += log_inside(mean_2, sd_2, wall=WALL) - log_inside(centre[1], np.sqrt(s_22), wall=WALL)
+        log_weight += log_truncated_mass(mean_2, sd_2, wall=WALL) - log_truncated_mass(
+            centre[1], np.sqrt(s_22), wall=WALL
+        )
         theta[:, 2:4] *= rng.choice([-1.0, 1.0], (count, 2))
         return theta, log_weight
 
@@ -135,8 +136,8 @@ class _Grid:
         determinant = s_11 * s_22 - s_12**2
         (a_11, a_12), (_, a_22) = self._scatter
         squares = (s_22 * a_11 - 2 * s_12 * a_12 + s_11 * a_22) / determinant
-        in_box = log_inside(self._centre[0], np.sqrt(s_11 / N_POINTS), wall=WALL)
-        in_box = in_box + log_inside(self._centre[1], np.sqrt(s_22 / N_POINTS), wall=WALL)
+        in_box = log_truncated_mass(self._centre[0], np.sqrt(s_11 / N_POINTS), wall=WALL)
+        in_box = in_box + log_truncated_mass(self._centre[1], np.sqrt(s_22 / N_POINTS), wall=WALL)
         jacobian = log_1 + log_2  # from the logs back to theta_3 and theta_4, on which the prior is flat
         return -0.5 * (N_POINTS - 1) * np.log(determinant) - 0.5 * squares + in_box + jacobian
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from unle.errors import InputError
 from unle.simulators import OnDevice, jax_simulator
 from unle.space import Prior
-from unle_bench import official
+from unle_bench.tasks import official
 
 Simulator = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 # Seed of the observations that a task makes for itself where the official ones are not installed.

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.space import Prior
-from unle_bench.rejection import draw_by_rejection
+from unle_bench.tasks.exact_draws import draw_by_rejection
 from unle_bench.tasks.task import Task
 
 CENTRE = 0.25

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError
-from unle_bench.pyloric import in_jax, on_cpu, tables
+from unle_bench.pyloric import in_jax, lookup, on_cpu
 from unle_bench.pyloric import specification as spec
 from unle_bench.pyloric.noise import noise_of
 from unle_bench.pyloric.simulators import statistics
@@ -120,9 +120,9 @@ def test_noise_of_a_key_is_the_same_on_both_engines_and_normal():
 
 def test_tables_follow_the_equations():
     v = np.random.default_rng(0).uniform(-90, 60, 2000)
-    place = (v - tables.FIRST_V) * tables.ROWS_PER_MV
-    row, f = tables.table()[place.astype(int)], (place % 1)[:, None]
-    for exact, part in zip(tables.columns(v), (row[:, :3], row[:, 3:]), strict=True):
+    place = (v - lookup.FIRST_V) * lookup.ROWS_PER_MV
+    row, f = lookup.table()[place.astype(int)], (place % 1)[:, None]
+    for exact, part in zip(lookup.columns(v), (row[:, :3], row[:, 3:]), strict=True):
         looked_up = part[:, 0] + f * (part[:, 1] + f * part[:, 2])
         np.testing.assert_allclose(looked_up[:, :11], exact[:, :11], atol=3e-9)
         np.testing.assert_allclose(looked_up[:, 11], exact[:, 11], rtol=1e-6)

@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError
+from unle_bench.paper.pyloric_figures import (
+    as_fifteen,
+    budget_curve,
+    energy_score,
+    prior_scale,
+    published_curves,
+    trace_at,
+)
 from unle_bench.plot import round_curves, voltages
-from unle_bench.pyloric.example import RHYTHMIC
+from unle_bench.pyloric.specification import RHYTHMIC
 from unle_bench.pyloric.statistics import FREE, OBSERVED
-from unle_bench.pyloric_scores import as_fifteen, budget_curve, energy_score, prior_scale, published_curves, trace_at
 
 
 def test_energy_score_by_hand():

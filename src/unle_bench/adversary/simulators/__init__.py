@@ -1,6 +1,6 @@
 """The adversary's simulators, grouped by what they attack."""
 
-from unle_bench.adversary.record import Adversary
+from unle_bench.adversary.simulator import Adversary
 from unle_bench.adversary.simulators import (
     atoms,
     bounds,

@@ -6,7 +6,7 @@ from scipy.special import gammaln, ndtr, xlog1py, xlogy
 
 from unle_bench.adversary.exact import ByFactors, OnPlane
 from unle_bench.adversary.priors import Box, cube
-from unle_bench.adversary.record import Adversary
+from unle_bench.adversary.simulator import Adversary
 from unle_bench.adversary.simulators.densities import log_mixture, log_normal_density, sigmoid
 
 NARROW = 0.3

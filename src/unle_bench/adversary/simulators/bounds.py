@@ -6,7 +6,7 @@ from scipy.special import gammaln
 
 from unle_bench.adversary.exact import ByFactors, Conjugate, OnPlane
 from unle_bench.adversary.priors import Box, Normals, cube
-from unle_bench.adversary.record import Adversary
+from unle_bench.adversary.simulator import Adversary
 from unle_bench.adversary.simulators.densities import log_normal_density
 
 HALF_WIDTH = 1.0

@@ -6,7 +6,7 @@ from scipy.special import logsumexp
 
 from unle_bench.adversary.exact import ByFactors
 from unle_bench.adversary.priors import cube
-from unle_bench.adversary.record import Adversary
+from unle_bench.adversary.simulator import Adversary
 from unle_bench.adversary.simulators.densities import log_normal_density, log_student_density
 
 READINGS = 8

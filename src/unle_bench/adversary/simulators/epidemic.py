@@ -20,7 +20,7 @@ from scipy.special import gammaln, xlog1py, xlogy
 
 from unle_bench.adversary.exact import AbstractSolution, OnPlane
 from unle_bench.adversary.priors import AbstractPrior, LogNormals
-from unle_bench.adversary.record import Adversary
+from unle_bench.adversary.simulator import Adversary
 
 PEOPLE, INFECTED = 1000, 5
 WEEKS, DAYS = 10, 7

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from unle_bench.adversary.exact import AbstractSolution, ByFactors, OnPlane
 from unle_bench.adversary.priors import AbstractPrior, Normals, cube
-from unle_bench.adversary.record import Adversary
+from unle_bench.adversary.simulator import Adversary
 from unle_bench.adversary.simulators.densities import log_normal_density, sigmoid
 
 NOISE = 0.5

@@ -4,7 +4,7 @@ import numpy as np
 
 from unle_bench.adversary.exact import ByFactors, Conjugate, OnPlane
 from unle_bench.adversary.priors import Normals, cube
-from unle_bench.adversary.record import Adversary
+from unle_bench.adversary.simulator import Adversary
 from unle_bench.adversary.simulators.densities import log_normal_density
 from unle_bench.adversary.simulators.modes import banana, log_banana
 

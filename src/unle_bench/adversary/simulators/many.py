@@ -5,7 +5,7 @@ from jaxtyping import Float
 
 from unle_bench.adversary.exact import ByFactors, Conjugate, OnPlane
 from unle_bench.adversary.priors import Box, Normals, cube
-from unle_bench.adversary.record import Adversary
+from unle_bench.adversary.simulator import Adversary
 from unle_bench.adversary.simulators.densities import log_normal_density, log_student_density
 from unle_bench.adversary.simulators.tails import DEGREES, NOISES, SCALE
 

@@ -5,7 +5,7 @@ from jaxtyping import Float
 
 from unle_bench.adversary.exact import ByFactors, OnPlane
 from unle_bench.adversary.priors import Box, cube
-from unle_bench.adversary.record import Adversary
+from unle_bench.adversary.simulator import Adversary
 from unle_bench.adversary.simulators.densities import log_mixture, log_normal_density
 
 NOISE = 0.3

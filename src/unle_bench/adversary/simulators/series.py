@@ -5,7 +5,7 @@ from jaxtyping import Float
 
 from unle_bench.adversary.exact import ByTempering, OnPlane
 from unle_bench.adversary.priors import Box
-from unle_bench.adversary.record import Adversary
+from unle_bench.adversary.simulator import Adversary
 from unle_bench.adversary.simulators.densities import log_normal_density
 from unle_bench.adversary.simulators.epidemic import EPIDEMIC
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from unle_bench.adversary.exact import ByFactors
 from unle_bench.adversary.priors import cube
-from unle_bench.adversary.record import Adversary
+from unle_bench.adversary.simulator import Adversary
 from unle_bench.adversary.simulators.densities import log_mixture, log_normal_density, log_student_density
 
 SCALE = 0.3
