@@ -242,5 +242,5 @@ def test_programs_are_compiled_ahead_of_their_use(monkeypatch, noise, programs):
         jax.monitoring.unregister_event_duration_listener(listen)
     assert is_network == (programs == 1)
     assert [main for name, main, _ in compiled if name == "jit(validate)"] == [False] * programs
-    assert [(main, late) for name, main, late in compiled if name == "jit(_sample)"] == [(False, True)]
-    assert not [name for name, *_ in compiled[fitted:] if name == "jit(_sample)"]
+    assert [(main, late) for name, main, late in compiled if name == "jit(run_sampler)"] == [(False, True)]
+    assert not [name for name, *_ in compiled[fitted:] if name == "jit(run_sampler)"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError
-from unle.samplers import PerChainStepSize, RandomWalk, SharedStepSize, run_chains, run_chains_beside
+from unle.samplers import PerChainStepSize, RandomWalk, SharedStepSize, run_chains, run_chains_given
 
 
 def gaussian(x, mean=0.0):
@@ -32,7 +32,7 @@ def test_coordinates_that_stay_are_conditioned_on():
 
     def run(still):
         options = {"steps": 60, "step_size": SharedStepSize()}
-        return run_chains_beside(jr.key(0), start, joint, still=still, **options).positions
+        return run_chains_given(jr.key(0), start, joint, still=still, **options).positions
 
     moved = run(1)
     np.testing.assert_array_equal(moved[:, 0], a)

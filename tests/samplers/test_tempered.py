@@ -35,7 +35,6 @@ def posterior(key, x, width):
         sweep=SMALL,
         settle=1,
         keep=3,
-        thin=2,
         max_temperatures=MAX_TEMPERATURES,
     )
 
@@ -123,9 +122,7 @@ def test_without_gradient_moves_the_gradient_is_never_asked_for(strict_keys):
         tempered_smc(jr.key(0), PRIOR, log_prior, opaque, sweep=Sweep(walks=0, langevin=1))
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"ess_target": 1.0}, {"keep": 0}, {"thin": 0}, {"max_sweeps": 0}, {"max_temperatures": 1}]
-)
+@pytest.mark.parametrize("wrong", [{"ess_target": 1.0}, {"keep": 0}, {"max_sweeps": 0}, {"max_temperatures": 1}])
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         tempered_smc(jr.key(0), PRIOR, log_prior, log_prior, **wrong)

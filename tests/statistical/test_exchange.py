@@ -12,7 +12,7 @@ from blackjax.diagnostics import effective_sample_size
 
 from unle.posterior import Exchange, Posterior
 from unle.samplers import (
-    ExchangeSteps,
+    ExchangeTarget,
     Family,
     Langevin,
     RejectionInner,
@@ -61,14 +61,17 @@ def by_hand(known, proposal, **options):
     def run(key, with_z):
         family = Family(lambda u, v: with_z * model.log_tilt(u, v), model.log_reference, model.draws)
         key_start, key_run = jr.split(key)
+        target = ExchangeTarget(
+            log_normal,
+            lambda u: jnp.sum(jax.vmap(lambda x: model.log_unnormalised(u, x))(data)),
+            family,
+            rows=len(data),
+            log_z=lambda u: log_mean_exp(jax.vmap(lambda v: family.log_tilt(u, v))(pool)),
+        )
         return exchange(
             key_run,
             jr.normal(key_start, (200, 2)),
-            lambda u: log_normal(u),
-            lambda u: jnp.sum(jax.vmap(lambda x: model.log_unnormalised(u, x))(data)),
-            family,
-            log_z=lambda u: len(data) * log_mean_exp(jax.vmap(lambda v: family.log_tilt(u, v))(pool)),
-            rows=len(data),
+            target,
             proposal=proposal,
             warm_up=60,
             keep=30,
@@ -126,9 +129,7 @@ def test_a_bounded_energy_with_exact_and_with_tempered_auxiliary_draws(inner):
         return exchange(
             key,
             jnp.linspace(-1, 1, 200)[:, None],
-            log_normal,
-            lambda u: bounded_tilt(u, jnp.array([0.7])),
-            family,
+            ExchangeTarget(log_normal, lambda u: bounded_tilt(u, jnp.array([0.7])), family),
             inner=inner,
             warm_up=20,
             keep=40,
@@ -176,6 +177,13 @@ def test_auxiliary_draws_visit_both_modes_with_their_weights():
     assert abs((local > 0).mean() - 0.2) > 2 * Z * error
 
 
+class FarWalk(Walk):
+    """Steps of length 2 in whitened coordinates: four times the initial step size, which no warm-up changes."""
+
+    def propose(self, key, state, target, whitening, archive, step_size):
+        return super().propose(key, state, target, whitening, archive, 4 * step_size)
+
+
 @pytest.mark.slow
 def test_bridging_raises_the_acceptance():
     """Long steps of a fixed size: the same chains, with and without densities in between."""
@@ -186,21 +194,17 @@ def test_bridging_raises_the_acceptance():
         lambda key, n: jr.normal(key, (10 * n,)).reshape(n, 10),
     )
     inner = TemperedInner(temperatures=2, settle=1, moves=1)
-    states = ExchangeSteps.start(inner)
-    states = states._replace(outer=states.outer._replace(log_step=jnp.log(2.0)))
 
     def rate(bridges):
         run = jax.jit(
             lambda key: exchange(
                 key,
                 jnp.linspace(-0.5, 0.5, 200)[:, None],
-                log_normal,
-                lambda u: jnp.zeros(()),
-                family,
+                ExchangeTarget(log_normal, lambda u: jnp.zeros(()), family),
+                proposal=FarWalk(),
                 inner=inner,
                 bridges=bridges,
                 keep=20,
-                step_states=states,
             )
         )
         return float(run(jr.key(5)).acceptance)

@@ -10,7 +10,7 @@ import numpy as np
 from unle.methods.pairs import Pairs
 from unle.methods.rounds import Fitting
 from unle.models import AbstractBase, AbstractLikelihood, Ensemble, TiltedModel, length_seen, reach_of
-from unle.posterior import AbstractPosteriorSampler, sampler_compiled
+from unle.posterior import AbstractPosteriorSampler, precompile_sampler
 from unle.space import Prior
 from unle.space.host_device import on_device
 from unle.train import TiltedTraining
@@ -44,7 +44,7 @@ def sampler_ahead(
         models = TiltedModel(bases, energies)
         return of(Ensemble(data.theta_space, data.x_space, models, on_device(np.zeros(members))))
 
-    return sampler_compiled(prior, likelihood, sampler)
+    return precompile_sampler(prior, likelihood, sampler)
 
 
 def alike(one: Any, other: Any) -> bool:

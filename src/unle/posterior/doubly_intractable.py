@@ -5,8 +5,6 @@ the family of densities g(v | u) that share the unknown Z(u) with it.
 """
 
 import abc
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,39 +13,20 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
-from unle.posterior.posterior_samplers import Sampled
+from unle.posterior.posterior_samplers import Sampled, check_chains
 from unle.samplers import (
     AbstractInner,
     AbstractProposal,
-    Family,
+    ExchangeTarget,
+    LogDensity,
     SurrogateWalks,
     Sweep,
     TemperedInner,
+    Walk,
     exchange,
     log_mean_exp,
     tempered_smc,
 )
-from unle.samplers.kernels import LogDensity
-
-
-class DoublyIntractableTarget(NamedTuple):
-    """A doubly intractable posterior in the prior's unconstrained coordinates u.
-
-    Attributes:
-        log_prior: log p of one u.
-        log_likelihood: log f of all rows of the observation at one u, without 1 / Z(u)^rows.
-        condition: from u to the condition c of the family.
-        family: densities g(v | c) with the same Z.
-        rows: i.i.d. rows of the observation.
-        log_z: a learned log Z(u) of one row, or None.
-    """
-
-    log_prior: LogDensity
-    log_likelihood: LogDensity
-    condition: Callable[[Float[Array, " dim"]], Any]
-    family: Family
-    rows: int
-    log_z: LogDensity | None
 
 
 class AbstractDoublyIntractableSampler(eqx.Module):
@@ -60,9 +39,7 @@ class AbstractDoublyIntractableSampler(eqx.Module):
     starts: eqx.AbstractVar[Float[Array, "chain dim"] | None]
 
     @abc.abstractmethod
-    def __call__(
-        self, key: PRNGKeyArray, positions: Float[Array, "n dim"], target: DoublyIntractableTarget, n: int
-    ) -> Sampled:
+    def __call__(self, key: PRNGKeyArray, positions: Float[Array, "n dim"], target: ExchangeTarget, n: int) -> Sampled:
         """Make at least n draws.  Called inside `jax.jit`.
 
         Args:
@@ -131,14 +108,10 @@ class Exchange(AbstractDoublyIntractableSampler):
     def __call__(self, key, positions, target, n):
         """Temper, then exchange."""
         key_z, key_smc, key_exchange = jr.split(key, 3)
-        log_z = self._log_z(key_z, target)
+        target = target._replace(log_z=self._log_z(key_z, target))
         if self.starts is None:
-
-            def log_tilt(u):
-                return target.log_likelihood(u) - log_z(u)
-
             sweep = Sweep.for_dimension(positions.shape[1]) if self.sweep is None else self.sweep
-            run = tempered_smc(key_smc, positions, target.log_prior, log_tilt, sweep=sweep)
+            run = tempered_smc(key_smc, positions, target.log_prior, target.log_tilt, sweep=sweep)
             archive = run.particles.positions
             # Neighbours may descend from one ancestor: take chains from all over the particles.
             starts = archive[(jnp.arange(self.chains) * self.particles) // self.chains]
@@ -149,15 +122,10 @@ class Exchange(AbstractDoublyIntractableSampler):
         last = exchange(
             key_exchange,
             starts,
-            target.log_prior,
-            target.log_likelihood,
-            target.family,
+            target,
             keep=-(-n // starts.shape[0]),
             thin=self.thin,
             warm_up=self.warm_up,
-            condition=target.condition,
-            log_z=log_z,
-            rows=target.rows,
             proposal=self.proposal,
             inner=self.inner,
             bridges=self.bridges,
@@ -165,15 +133,59 @@ class Exchange(AbstractDoublyIntractableSampler):
         )
         return Sampled(last.draws, last.acceptance, evidence[None], path, last.inner)
 
-    def _log_z(self, key: PRNGKeyArray, target: DoublyIntractableTarget) -> LogDensity:
-        """Return an approximation of rows times log Z(u)."""
-        learned, family = target.log_z, target.family
-        if learned is not None:
-            return lambda u: target.rows * learned(u)
+    def _log_z(self, key: PRNGKeyArray, target: ExchangeTarget) -> LogDensity:
+        """Return an approximation of log Z(u) of one row."""
+        if target.log_z is not None:
+            return target.log_z
+        family = target.family
         v = family.draws(key, self.importance)
 
         def by_importance(u):
             condition = target.condition(u)
-            return target.rows * log_mean_exp(jax.vmap(lambda v: family.log_tilt(condition, v))(v))
+            return log_mean_exp(jax.vmap(lambda v: family.log_tilt(condition, v))(v))
 
         return by_importance
+
+
+class WalkingExchange(AbstractDoublyIntractableSampler):
+    """The exchange algorithm alone, as the paper runs it: no approximation of Z(theta), no tempering.
+
+    Gaussian walks from the prior, or from where the last round left them.  It is local: modes of the posterior that no
+    chain starts in are not found.  `Exchange` finds them.
+
+    Args:
+        chains: number of chains, if they start at the prior.
+        warm_up: steps before the first draw, in which step sizes and the covariance of the walks are tuned.
+        thin: steps between kept draws.
+        inner: how auxiliary data are drawn.
+        proposal: how chains propose.
+        starts: theta to start chains from, one each, in place of draws of the prior: those of the previous round.
+    """
+
+    chains: int = eqx.field(static=True, default=500)
+    warm_up: int = eqx.field(static=True, default=100)
+    thin: int = eqx.field(static=True, default=5)
+    inner: AbstractInner = TemperedInner()
+    proposal: AbstractProposal = Walk()
+    starts: Float[Array, "chain dim"] | None = None
+
+    def __check_init__(self):
+        check_chains(self)
+
+    def prior_draws_needed(self, n):
+        """Return the number of chains."""
+        return self.chains
+
+    def __call__(self, key, positions, target, n):
+        """Walk."""
+        run = exchange(
+            key,
+            positions,
+            target._replace(log_z=None),
+            keep=-(-n // positions.shape[0]),
+            thin=self.thin,
+            warm_up=self.warm_up,
+            proposal=self.proposal,
+            inner=self.inner,
+        )
+        return Sampled(run.draws, run.acceptance, jnp.full((1,), jnp.nan), None, run.inner)

@@ -17,26 +17,29 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
-from unle.compiling import large_program
 from unle.errors import InputError, UnleWarning
-from unle.models import AbstractLikelihood, DoublyIntractableLikelihood, Normalised, TractableLikelihood
-from unle.posterior.doubly_intractable import AbstractDoublyIntractableSampler, DoublyIntractableTarget, Exchange
+from unle.models import AbstractLikelihood, TractableLikelihood
 from unle.posterior.draws import Draws
-from unle.posterior.posterior_samplers import AbstractPosteriorSampler, Sampled, TemperedSmc
-from unle.samplers import Family
-from unle.space import Prior, unconstrained_draws
-from unle.space.host_device import keys, on_device, split
+from unle.posterior.posterior_samplers import Sampled
+from unle.posterior.run_sampler import (
+    DRAWS,
+    Sampler,
+    check_kinds,
+    default_sampler,
+    log_likelihood,
+    run_sampler,
+    starting_points,
+    unconstrained,
+)
+from unle.space import Prior
+from unle.space.host_device import on_device
 from unle.store.modules import load_module, save_module
 
-DRAWS = 10_000  # if nobody says how many
-SIDE_BY_SIDE = 32  # observations sampled at once on an accelerator
 MAP_DRAWS = 1000  # among which the search for the mode looks for places to begin
 MAP_STARTS = 8  # of them
-
-Sampler = AbstractPosteriorSampler | AbstractDoublyIntractableSampler
 
 
 class Posterior(eqx.Module):
@@ -54,7 +57,7 @@ class Posterior(eqx.Module):
 
     def __check_init__(self):
         if self.sampler is not None:
-            _check_kinds(self.likelihood, self.sampler)
+            check_kinds(self.likelihood, self.sampler)
 
     def sample(self, x_o: Any, n: int = DRAWS, *, seed: int = 0, sampler: Sampler | None = None) -> Draws:
         """Draw from the posterior given one observation.
@@ -88,13 +91,13 @@ class Posterior(eqx.Module):
         """
         if n < 1:
             raise InputError(f"expected a positive number of draws; got {n}; try n=10_000.")
-        sampler = next(one for one in (sampler, self.sampler, _default_sampler(self.likelihood)) if one is not None)
-        _check_kinds(self.likelihood, sampler)
+        sampler = next(one for one in (sampler, self.sampler, default_sampler(self.likelihood)) if one is not None)
+        check_kinds(self.likelihood, sampler)
         rows = [self._checked(x_o) for x_o in observations]
         if len({len(row) for row in rows}) > 1:
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
-        starts, each = _starts(self.prior, sampler, jr.key(seed), len(rows), n)
-        result = _sample(self.prior, self.likelihood, sampler, each, starts, on_device(np.stack(rows)), n)
+        starts, each = starting_points(self.prior, sampler, jr.key(seed), len(rows), n)
+        result = run_sampler(self.prior, self.likelihood, sampler, each, starts, on_device(np.stack(rows)), n)
         draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, _unstack(result), strict=True)]
         if not all(_is_sampled(one) for one in draws):
             raise InputError(
@@ -133,7 +136,7 @@ class Posterior(eqx.Module):
         heights = np.asarray(self.log_prob(some, x_o), float)
         best = np.argsort(-heights)[:MAP_STARTS]
         found: list[tuple[float, np.ndarray]] = [(float(heights[best[0]]), some[best[0]])]
-        for u in np.asarray(_unconstrained(self.prior, jnp.asarray(some[best])), float):
+        for u in np.asarray(unconstrained(self.prior, jnp.asarray(some[best])), float):
             end = minimize(lambda u: _depth(self.prior, likelihood, u, rows)[:2], u, jac=True, method="L-BFGS-B")
             found.append((-float(end.fun), _depth(self.prior, likelihood, end.x, rows)[2]))
         _, theta = max((pair for pair in found if np.isfinite(pair[0])), key=operator.itemgetter(0))
@@ -184,113 +187,13 @@ class Posterior(eqx.Module):
         return rows
 
 
-def _default_sampler(likelihood: AbstractLikelihood) -> Sampler:
-    return Exchange() if isinstance(likelihood, DoublyIntractableLikelihood) else TemperedSmc()
-
-
-def _check_kinds(likelihood: AbstractLikelihood, sampler: Sampler) -> None:
-    """Refuse a sampler that would ignore Z(theta), and one that needs the parts of a Z(theta) that is not there."""
-    name = type(likelihood).__name__
-    if isinstance(sampler, AbstractPosteriorSampler) and not isinstance(likelihood, TractableLikelihood):
-        raise InputError(
-            f"expected a sampler for doubly intractable likelihoods such as {name}; got {type(sampler).__name__}, "
-            "which would ignore Z(theta); try Exchange(), or Normalised(likelihood, log_normaliser) with a fitted one."
-        )
-    takes = isinstance(likelihood, DoublyIntractableLikelihood | Normalised)
-    if isinstance(sampler, AbstractDoublyIntractableSampler) and not takes:
-        raise InputError(
-            f"expected a doubly intractable likelihood for {type(sampler).__name__}; got {name}, which needs no "
-            "auxiliary data; try TemperedSmc()."
-        )
-
-
-def _log_likelihood(likelihood: TractableLikelihood, theta, prepared) -> Float[Array, ""]:
-    return jnp.sum(jax.vmap(lambda w: likelihood.log_likelihood(theta, w))(prepared))
-
-
-def _target(prior: Prior, likelihood: AbstractLikelihood, prepared) -> DoublyIntractableTarget:
-    """Return what the exchange algorithm needs; a learned log Z becomes the surrogate's."""
-    log_z = None
-    if isinstance(likelihood, Normalised):
-        normalised, likelihood = likelihood, likelihood.likelihood
-        log_z = lambda u: normalised.log_z(prior.constrain(u))  # noqa: E731
-    assert isinstance(likelihood, DoublyIntractableLikelihood)  # `_check_kinds` has seen to it
-    unnormalised = likelihood.log_unnormalised
-    return DoublyIntractableTarget(
-        prior.log_density_unconstrained,
-        lambda u: jnp.sum(jax.vmap(lambda w: unnormalised(prior.constrain(u), w))(prepared)),
-        lambda u: likelihood.standardise(prior.constrain(u)),
-        Family(likelihood.log_tilt, likelihood.log_reference, likelihood.draws),
-        prepared.shape[0],
-        log_z,
-    )
-
-
-def _starts(
-    prior: Prior, sampler: Sampler, key: PRNGKeyArray, observations: int, n: int
-) -> tuple[Float[Array, "observation start dim"], Key[Array, " observation"]]:
-    """Return where the sampler begins for each observation, in unconstrained coordinates, and a key for each."""
-    given = sampler.starts if isinstance(sampler, AbstractDoublyIntractableSampler) else None
-    needed = sampler.prior_draws_needed(n) if given is None else 1
-    key_starts, key_samplers = split(key, 2)
-    starts = unconstrained_draws(prior, keys(key_starts, observations), needed)
-    if given is not None:
-        starts = jnp.repeat(_unconstrained(prior, given)[None], observations, axis=0)
-    return starts, keys(key_samplers, observations)
-
-
-@large_program
-def _sample(
-    prior: Prior,
-    likelihood: AbstractLikelihood,
-    sampler: Sampler,
-    keys: Key[Array, " observation"],
-    starts: Float[Array, "observation start dim"],
-    rows: Float[Array, "observation rows dim_x"],
-    n: int,
-) -> Sampled:
-    def one(key, starts, rows):
-        prepared = jax.vmap(likelihood.prepare)(rows)
-        if isinstance(sampler, AbstractDoublyIntractableSampler):
-            sampled = sampler(key, starts, _target(prior, likelihood, prepared), n)
-        else:
-            tractable = likelihood
-            assert isinstance(tractable, TractableLikelihood)  # `_check_kinds` has seen to it
-            sampled = sampler(
-                key,
-                starts,
-                prior.log_density_unconstrained,
-                lambda u: _log_likelihood(tractable, prior.constrain(u), prepared),
-                n,
-            )
-        return sampled._replace(draws=jax.vmap(jax.vmap(prior.constrain))(sampled.draws))
-
-    each = keys, starts, rows
-    if rows.shape[0] == 1:  # quicker to compile without a loop
-        return jax.tree.map(lambda leaf: leaf[None], one(*(leaf[0] for leaf in each)))
-    # A CPU gains nothing from running observations side by side, and would wait for the slowest.
-    side_by_side = 1 if jax.default_backend() == "cpu" else SIDE_BY_SIDE
-    return jax.lax.map(lambda leaves: one(*leaves), each, batch_size=min(side_by_side, rows.shape[0]))
-
-
-def compile_sampler(posterior: Posterior) -> None:
-    """Compile what `sample` runs for one observation of one row and the default number of draws."""
-    x_space = posterior.likelihood.space_of_x()
-    prior, sampler = posterior.prior, posterior.sampler
-    if x_space is None or sampler is None:
-        return
-    starts, each = _starts(prior, sampler, jr.key(0), 1, DRAWS)
-    rows = on_device(np.zeros((1, 1, x_space.dim_x)))
-    _sample.lower(prior, posterior.likelihood, sampler, each, starts, rows, DRAWS).compile()
-
-
 @eqx.filter_jit
 def _log_prob(prior: Prior, likelihood: TractableLikelihood, thetas, rows) -> Float[Array, " n"]:
     prepared = jax.vmap(likelihood.prepare)(rows)
 
     def one(theta):
         inside = prior.log_density(theta)
-        return jnp.where(jnp.isfinite(inside), inside + _log_likelihood(likelihood, theta, prepared), -jnp.inf)
+        return jnp.where(jnp.isfinite(inside), inside + log_likelihood(likelihood, theta, prepared), -jnp.inf)
 
     return jax.vmap(one)(thetas)
 
@@ -309,15 +212,10 @@ def _slope(prior: Prior, likelihood: TractableLikelihood, u, rows):
 
     def depth(u):
         theta = prior.constrain(u)
-        return -prior.log_density(theta) - _log_likelihood(likelihood, theta, prepared), theta
+        return -prior.log_density(theta) - log_likelihood(likelihood, theta, prepared), theta
 
     (value, theta), slope = jax.value_and_grad(depth, has_aux=True)(u)
     return value, slope, theta
-
-
-@eqx.filter_jit
-def _unconstrained(prior: Prior, thetas: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
-    return jax.vmap(prior.unconstrain)(thetas)
 
 
 def _unstack(result: Sampled) -> list[Sampled]:

@@ -3,10 +3,11 @@ r"""Ways to draw from a posterior whose likelihood is known up to a constant.
 A sampler sees two functions of one point u in the prior's unconstrained coordinates, log p(u) and log q(x_o | u), and
 returns draws with axes (chain, draw, dim).  `TemperedSmc`, the default, is global: it gets the weights of separate
 modes right.  `Chains` runs any Markov kernel from prior draws and is local: fine for one mode, wrong for several.
+`WarmChains` goes on from given points.
 """
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,18 +19,22 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.errors import InputError
 from unle.samplers import (
     AbstractKernel,
+    AbstractStepSize,
     ChainRun,
     InnerHealth,
+    LogDensity,
+    Mala,
     Nuts,
+    PerChainStepSize,
     SharedStepSize,
     Sweep,
     TemperedPath,
+    Whitening,
     fit_whitening,
     over_devices,
     run_chains,
     tempered_smc,
 )
-from unle.samplers.kernels import LogDensity
 
 
 class Sampled(NamedTuple):
@@ -156,11 +161,7 @@ class Chains(AbstractPosteriorSampler):
     thin: int = eqx.field(static=True, default=1)
 
     def __check_init__(self):
-        if self.chains < 2 or self.warm_up < 1 or self.thin < 1:
-            raise InputError(
-                f"expected chains >= 2, warm_up >= 1 and thin >= 1; got {self.chains}, {self.warm_up} and "
-                f"{self.thin}; try Chains()."
-            )
+        check_chains(self)
 
     def prior_draws_needed(self, n):
         """Return 50 candidates per chain."""
@@ -168,33 +169,91 @@ class Chains(AbstractPosteriorSampler):
 
     def __call__(self, key, prior_draws, log_prior, log_likelihood, n):
         """Start at the likeliest of 50 prior draws each, warm up twice, then draw."""
-        keys = jr.split(key, 3)
         candidates = prior_draws.reshape(self.chains, 50, -1)
         heights = jax.vmap(jax.vmap(log_likelihood))(candidates)
         best = jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights), axis=1)
         starts = candidates[jnp.arange(self.chains), best]
+        whitening, steps = fit_whitening(prior_draws), SharedStepSize()
+        return _warmed_up(self, key, starts, whitening, lambda u: log_prior(u) + log_likelihood(u), steps, n)
 
-        def run(key, positions, whitening, step_state, **options) -> ChainRun:
-            return run_chains(
-                key,
-                jax.vmap(whitening.whiten)(positions),
-                lambda z: log_prior(whitening.colour(z)) + log_likelihood(whitening.colour(z)),
-                kernel=self.kernel,
-                step_size=SharedStepSize(),
-                step_state=step_state,
-                **options,
-            )
 
-        def warm_up(carry, key):
-            positions, whitening = carry
-            warm = run(key, positions, whitening, None, steps=self.warm_up)
-            positions = jax.vmap(whitening.colour)(warm.positions)
-            return (positions, fit_whitening(positions)), (whitening, warm.step_state)
+class WarmChains(AbstractPosteriorSampler):
+    """Markov chains that go on from given points, as the paper samples posteriors from round to round.
 
-        # A scan over the two phases rather than two calls: half the time to compile.
-        (positions, _), phases = jax.lax.scan(warm_up, (starts, fit_whitening(prior_draws)), keys[:2])
-        whitening, step_state = jax.tree.map(lambda leaf: leaf[-1], phases)
-        keep = -(-n // self.chains)
-        last = run(keys[2], positions, whitening, step_state, steps=keep * self.thin, keep=keep, adapt=False)
-        draws = jax.vmap(jax.vmap(whitening.colour))(last.draws)
-        return Sampled(draws, last.acceptance, jnp.full(self.chains, jnp.nan), None)
+    They stay in the modes that they start in.  That is a weakness where modes were missed, and a strength where a
+    likelihood that was learned in some region alone is wild elsewhere.
+
+    Args:
+        kernel: how chains move.
+        chains: their number, if they start at the prior.
+        warm_up: steps of each of the two warm-up phases; the step size of each chain is frozen afterwards.
+        thin: steps between kept draws.
+        starts: where each chain starts, in the prior's unconstrained coordinates; None for draws of the prior.
+    """
+
+    kernel: AbstractKernel = Mala()
+    chains: int = eqx.field(static=True, default=500)
+    warm_up: int = eqx.field(static=True, default=200)
+    thin: int = eqx.field(static=True, default=10)
+    starts: Float[Array, "chain dim"] | None = None
+
+    def __check_init__(self):
+        check_chains(self)
+
+    def prior_draws_needed(self, n):
+        """Return the number of chains."""
+        return self.chains
+
+    def __call__(self, key, prior_draws, log_prior, log_likelihood, n):
+        """Warm up twice, then draw."""
+        starts = prior_draws if self.starts is None else self.starts
+        whitening, steps = fit_whitening(starts), PerChainStepSize()
+        return _warmed_up(self, key, starts, whitening, lambda u: log_prior(u) + log_likelihood(u), steps, n)
+
+
+def _warmed_up(
+    settings: Chains | WarmChains,
+    key: PRNGKeyArray,
+    starts: Float[Array, "chain dim"],
+    whitening: Whitening,
+    log_density: LogDensity,
+    step_size: AbstractStepSize,
+    n: int,
+) -> Sampled:
+    """Warm up in these whitened coordinates, again in those of the chains, and draw with frozen step sizes."""
+    keys = jr.split(key, 3)
+
+    def run(key, positions, whitening, step_state, **options) -> ChainRun:
+        return run_chains(
+            key,
+            jax.vmap(whitening.whiten)(positions),
+            lambda z: log_density(whitening.colour(z)),
+            kernel=settings.kernel,
+            step_size=step_size,
+            step_state=step_state,
+            **options,
+        )
+
+    def warm_up(carry, key):
+        positions, whitening = carry
+        warm = run(key, positions, whitening, None, steps=settings.warm_up)
+        positions = jax.vmap(whitening.colour)(warm.positions)
+        return (positions, fit_whitening(positions)), (whitening, warm.step_state)
+
+    # A scan over the two phases rather than two calls: half the time to compile.
+    (positions, _), phases = jax.lax.scan(warm_up, (starts, whitening), keys[:2])
+    whitening, step_state = jax.tree.map(lambda leaf: leaf[-1], phases)
+    chains = starts.shape[0]
+    keep = -(-n // chains)
+    last = run(keys[2], positions, whitening, step_state, steps=keep * settings.thin, keep=keep, adapt=False)
+    draws = jax.vmap(jax.vmap(whitening.colour))(last.draws)
+    return Sampled(draws, last.acceptance, jnp.full(chains, jnp.nan), None)
+
+
+def check_chains(settings: Any) -> None:
+    """Refuse settings of Markov chains that make no draws."""
+    if settings.chains < 2 or min(settings.warm_up, settings.thin) < 1:
+        raise InputError(
+            f"expected chains >= 2, warm_up >= 1 and thin >= 1; got {settings.chains}, {settings.warm_up} and "
+            f"{settings.thin}; try {type(settings).__name__}()."
+        )

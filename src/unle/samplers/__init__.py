@@ -1,25 +1,30 @@
-"""Samplers: Markov kernels, chains, particles and sequential Monte Carlo.
+"""Samplers: Markov kernels, chains, particles, sequential Monte Carlo and the exchange algorithm.
 
-Everything here sees log-densities as plain functions of one point, and knows nothing of models or data.
+In: log-densities as plain functions of one point, starting positions, a key.  Out: draws, with what tells whether to
+trust them.  Nothing here knows of models or data.
+
+Every file of an algorithm has five parts in this order: what it does and where it was published; its constants; the
+types of its state and result; the algorithm; its steps and checks.
+
+Read `kernels`, `step_size` and `chains` first.  Then `particles`, `bridge` and `whitening`; `sweep` and `tempered` for
+posteriors with several modes; `inner`, `proposals` and `exchange` for doubly intractable posteriors.  `devices` spreads
+chains over accelerators.
 """
 
 from unle.samplers.bridge import BridgeInfo, bridge
-from unle.samplers.chains import ChainRun, run_chains, run_chains_beside, run_chains_each
+from unle.samplers.chains import ChainRun, refresh, run_chains, run_chains_each, run_chains_given
 from unle.samplers.devices import over_devices
-from unle.samplers.exchange import ExchangeRun, ExchangeSteps, InnerHealth, exchange
-from unle.samplers.following import FollowingInner
-from unle.samplers.inner import AbstractInner, Family, InnerDraw, RejectionInner, TemperedInner
-from unle.samplers.kernels import AbstractKernel, Hmc, KernelInfo, Mala, Nuts, RandomWalk
+from unle.samplers.exchange import ExchangeRun, InnerHealth, exchange
+from unle.samplers.inner import AbstractInner, Family, FollowingInner, InnerDraw, RejectionInner, TemperedInner
+from unle.samplers.kernels import AbstractKernel, Hmc, KernelInfo, LogDensity, Mala, Nuts, RandomWalk
 from unle.samplers.particles import (
     Particles,
     ess,
     log_mean_exp,
     normalise,
     systematic_indices,
-    systematic_resample,
 )
-from unle.samplers.proposals import AbstractProposal, Langevin, SurrogateWalks, Walk
-from unle.samplers.refresh import refresh
+from unle.samplers.proposals import AbstractProposal, ExchangeTarget, Langevin, SurrogateWalks, Walk
 from unle.samplers.step_size import AbstractStepSize, PerChainStepSize, SharedStepSize, StepSizeState
 from unle.samplers.sweep import Sweep, TemperedParticles
 from unle.samplers.tempered import TemperedPath, TemperedRun, tempered_smc
@@ -33,7 +38,7 @@ __all__ = [
     "BridgeInfo",
     "ChainRun",
     "ExchangeRun",
-    "ExchangeSteps",
+    "ExchangeTarget",
     "Family",
     "FollowingInner",
     "Hmc",
@@ -41,6 +46,7 @@ __all__ = [
     "InnerHealth",
     "KernelInfo",
     "Langevin",
+    "LogDensity",
     "Mala",
     "Nuts",
     "Particles",
@@ -65,10 +71,9 @@ __all__ = [
     "normalise",
     "refresh",
     "run_chains",
-    "run_chains_beside",
+    "run_chains_given",
     "run_chains_each",
     "over_devices",
     "systematic_indices",
-    "systematic_resample",
     "tempered_smc",
 ]

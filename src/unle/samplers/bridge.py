@@ -26,7 +26,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
-from unle.samplers.chains import run_chains_beside
+from unle.samplers.chains import run_chains_given
 from unle.samplers.kernels import AbstractKernel, LogDensity, Mala
 from unle.samplers.particles import Particles, ess, normalise, systematic_indices
 from unle.samplers.step_size import AbstractStepSize, SharedStepSize, StepSizeState
@@ -126,7 +126,7 @@ def bridge(
 
         acceptance = jnp.ones(())
         if moves:
-            run = run_chains_beside(
+            run = run_chains_given(
                 key_move,
                 positions,
                 density_at(number / temperatures),

@@ -1,7 +1,11 @@
-"""Many chains, many steps, one compiled loop.
+r"""Many chains, many steps, one compiled loop.
 
-`run_chains` moves N chains for T steps inside one `lax.scan`, adapting the step size as it goes. It returns
-the last positions, which the next call can start from, and on request a thinned record of the way.
+* `run_chains` moves N chains for T steps inside one `lax.scan`, adapting the step size as it goes. It returns the last
+  positions, which the next call can start from, and on request a thinned record.
+* `run_chains_each` gives every chain a step size of its own, `run_chains_given` keeps some coordinates fixed.
+* `refresh` makes a global move. Where a target is a reference density times a tilt, pi(x) \propto rho(x) exp(s(x)), and
+  rho can be drawn from, a draw y of rho accepted with probability min(1, exp(s(y) - s(x))) leaves pi invariant. Such
+  moves are rarely accepted far from rho, but one that is may cross to another mode, which local kernels never do.
 """
 
 from collections.abc import Callable
@@ -126,31 +130,23 @@ def run_chains_each(
 ) -> ChainRun:
     """Move every chain with a step size of its own: tuned in the first half of the steps, frozen in the second.
 
-    A chain in a steep place, where the common step is far too long, finds a shorter one and gets away.  All begin with
-    the common step size, which becomes the geometric mean of what they end with.
-
-    Args:
-        key: randomness of the run.
-        positions: where each chain starts.
-        log_density: as for `run_chains`.
-        steps: how often each chain moves, two at least.
-        step_state: of a `SharedStepSize`, from an earlier run.
-        kernel: how a chain moves; MALA by default.
-        conditions: as for `run_chains`.
+    A chain in a steep region, where the common step is far too long, finds a shorter one. All begin with the step size
+    of `step_state`, from a `SharedStepSize`; it becomes the geometric mean of what they end with. Other arguments are
+    those of `run_chains`.
     """
     if steps < 2:
         raise InputError(f"expected steps >= 2, of which the first half tunes; got {steps}; try steps=60")
     key_tune, key_run = jr.split(key)
     n, own = positions.shape[0], PerChainStepSize()
     start = own.init(n)._replace(log_step=jnp.broadcast_to(step_state.log_step, (n,)))
-    how = {"kernel": kernel, "step_size": own, "conditions": conditions}
-    tuned = run_chains(key_tune, positions, log_density, steps=steps // 2, step_state=start, **how)
+    options = {"kernel": kernel, "step_size": own, "conditions": conditions}
+    tuned = run_chains(key_tune, positions, log_density, steps=steps // 2, step_state=start, **options)
     frozen = {"steps": steps - steps // 2, "step_state": tuned.step_state, "adapt": False}
-    run = run_chains(key_run, tuned.positions, log_density, **frozen, **how)
+    run = run_chains(key_run, tuned.positions, log_density, **frozen, **options)
     return run._replace(step_state=step_state._replace(log_step=jnp.mean(tuned.step_state.log_step)))
 
 
-def run_chains_beside(
+def run_chains_given(
     key: PRNGKeyArray,
     positions: Float[Array, "chain dim"],
     log_density: Callable[[Float[Array, " dim"]], Float[Array, ""]],
@@ -161,28 +157,43 @@ def run_chains_beside(
     step_size: AbstractStepSize | None = None,
     step_state: StepSizeState | None = None,
 ) -> ChainRun:
-    """Move every chain as `run_chains` does, but not in its first coordinates: the target is the rest given these.
+    """Keep the first `still` coordinates of every chain fixed and move the rest: the target is the rest given these.
+
+    `log_density` is that of a whole point. Other arguments are those of `run_chains`.
+    """
+    options = {"steps": steps, "kernel": kernel, "step_size": step_size, "step_state": step_state}
+    if still == 0:
+        return run_chains(key, positions, log_density, **options)
+
+    def density_given(moving, fixed):
+        return log_density(jnp.concatenate([fixed, moving]))
+
+    fixed = positions[:, :still]
+    run = run_chains(key, positions[:, still:], density_given, conditions=fixed, **options)
+    return run._replace(positions=jnp.concatenate([fixed, run.positions], axis=1))
+
+
+def refresh(
+    key: PRNGKeyArray,
+    positions: Float[Array, "chain dim"],
+    proposals: Float[Array, "chain dim"],
+    log_tilt: Callable[[Float[Array, " dim"]], Float[Array, ""]],
+) -> tuple[Float[Array, "chain dim"], Float[Array, ""]]:
+    """Offer every chain one independent draw of the reference density.
 
     Args:
-        key: randomness of the run.
-        positions: where each chain starts.
-        log_density: log p of one point, up to a constant, which may depend on the coordinates that stay.
-        still: how many coordinates stay as they are; 0 for none.
-        steps: as for `run_chains`, and so are the others.
-        kernel: likewise.
-        step_size: likewise.
-        step_state: likewise.
+        key: randomness of the acceptances.
+        positions: where the chains are.
+        proposals: fresh draws of the reference density, one per chain.
+        log_tilt: s, the log of target over reference; one point.
+
+    Returns:
+        The new positions, and the share of proposals accepted.
     """
-    how = {"steps": steps, "kernel": kernel, "step_size": step_size, "step_state": step_state}
-    if still == 0:
-        return run_chains(key, positions, log_density, **how)
-
-    def density_given(moving, staying):
-        return log_density(jnp.concatenate([staying, moving]))
-
-    stay = positions[:, :still]
-    run = run_chains(key, positions[:, still:], density_given, conditions=stay, **how)
-    return run._replace(positions=jnp.concatenate([stay, run.positions], axis=1))
+    old, new = jax.vmap(log_tilt)(positions), jax.vmap(log_tilt)(proposals)
+    old = jnp.where(jnp.isfinite(old), old, -jnp.inf)  # a chain outside the support accepts any proposal inside
+    accepted = jnp.isfinite(new) & (jnp.log(jr.uniform(key, new.shape)) < new - old)
+    return jnp.where(accepted[:, None], proposals, positions), jnp.mean(accepted)
 
 
 def _check_run(positions, steps: int, keep: int) -> None:

@@ -19,7 +19,7 @@ References:
     Murray, Ghahramani and MacKay (2006), MCMC for doubly-intractable distributions.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +29,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.errors import InputError
 from unle.samplers.devices import over_devices
 from unle.samplers.inner import AbstractInner, Family, InnerDraw, TemperedInner
-from unle.samplers.kernels import AbstractKernel, LogDensity, Mala
-from unle.samplers.proposals import AbstractProposal, OuterDensities, OuterState, Walk
+from unle.samplers.kernels import AbstractKernel, Mala
+from unle.samplers.proposals import AbstractProposal, ExchangeTarget, OuterState, Walk
 from unle.samplers.step_size import SharedStepSize, StepSizeState
 from unle.samplers.whitening import Whitening, fit_whitening
 
@@ -38,7 +38,7 @@ STEP = SharedStepSize(initial=0.5, floor=0.05, smallest=1e-6, largest=10.0)
 BRIDGE_KERNEL: AbstractKernel = Mala()
 
 
-class ExchangeSteps(NamedTuple):
+class _StepSizes(NamedTuple):
     """States of the step-size controllers: of the proposals, of each inner rung, and of the bridge."""
 
     outer: StepSizeState
@@ -46,7 +46,7 @@ class ExchangeSteps(NamedTuple):
     bridge: StepSizeState
 
     @classmethod
-    def start(cls, inner: AbstractInner) -> "ExchangeSteps":
+    def start(cls, inner: AbstractInner) -> "_StepSizes":
         """Return controllers that know nothing yet."""
         rungs = jax.vmap(lambda _: STEP.init(1))(jnp.arange(inner.rungs))
         return cls(STEP.init(1), rungs, STEP.init(1))
@@ -77,8 +77,6 @@ class ExchangeRun(NamedTuple):
     Attributes:
         draws: the kept draws.
         positions: the last position of each chain.
-        step_states: of the step-size controllers, to be handed to the next run.
-        whitening: the coordinates of the last steps, likewise.
         acceptance: acceptance probability of the exchange after the warm-up, averaged over chains and steps.
         moved: for each chain, the share of proposals it accepted; 0 is a stuck chain.
         inner: how the auxiliary draws did.
@@ -86,8 +84,6 @@ class ExchangeRun(NamedTuple):
 
     draws: Float[Array, "chain draw dim"]
     positions: Float[Array, "chain dim"]
-    step_states: ExchangeSteps
-    whitening: Whitening
     acceptance: Float[Array, ""]
     moved: Float[Array, " chain"]
     inner: InnerHealth
@@ -96,89 +92,95 @@ class ExchangeRun(NamedTuple):
 def exchange(
     key: PRNGKeyArray,
     positions: Float[Array, "chain dim"],
-    log_prior: LogDensity,
-    log_likelihood: LogDensity,
-    family: Family,
+    target: ExchangeTarget,
     *,
     keep: int,
     thin: int = 1,
     warm_up: int = 0,
-    condition: Any = None,
-    log_z: LogDensity | None = None,
-    rows: int = 1,
     proposal: AbstractProposal | None = None,
     inner: AbstractInner | None = None,
     bridges: int = 0,
-    whitening: Whitening | None = None,
     archive: Float[Array, "archive dim"] | None = None,
-    step_states: ExchangeSteps | None = None,
 ) -> ExchangeRun:
     r"""Warm up, then draw. Meant to be called inside `jax.jit`.
 
     Args:
         key: randomness of the run.
         positions: where each chain starts.
-        log_prior: log p of one u.
-        log_likelihood: log f of one u, with all Z(u) left out.
-        family: the densities g(v | c) that share Z with the likelihood.
+        target: the posterior.
         keep: draws to keep of each chain.
         thin: exchange steps between kept draws.
         warm_up: steps made beforehand (rounded up to a multiple of `thin`). In them, and only in them, step sizes and
             the covariance of proposals are adapted: afterwards the run is a Markov chain.
-        condition: function from u to the family's condition c; c = u by default.
-        log_z: approximation of log Z(u) of *all* rows together, for proposals that use a surrogate.
-        rows: i.i.d. rows in the data: f lacks Z(u) to this power, and as many auxiliary draws are made.
         proposal: how chains propose; Gaussian walks by default.
         inner: how auxiliary variables are drawn; by tempering by default.
         bridges: densities between u' and u, K.
-        whitening: coordinates in which steps are made; fitted to the chains by default, again and again in the
-            warm-up.
         archive: points whose differences `SurrogateWalks` use; `positions` by default.
-        step_states: from an earlier run; None starts anew.
 
     Returns:
         An `ExchangeRun`.
 
     Example:
         >>> import jax, jax.numpy as jnp, jax.random as jr
-        >>> from unle.samplers import Family, exchange
+        >>> from unle.samplers import ExchangeTarget, Family, exchange
         >>> log_normal = lambda z: -0.5 * jnp.sum(z**2 + jnp.log(2 * jnp.pi))
         >>> family = Family(lambda u, v: (u * v)[0], log_normal, lambda key, n: jr.normal(key, (n, 1)))
         >>> def posterior(key, w):  # f(w) = N(w; 0, 1) exp(u w): Z(u) = exp(u^2 / 2), w is N(u, 1)
-        ...     log_f = lambda u: log_normal(w) + (u * w)[0]
-        ...     return exchange(key, jnp.zeros((50, 1)), log_normal, log_f, family, keep=100, warm_up=50)
+        ...     target = ExchangeTarget(log_normal, lambda u: log_normal(w) + (u * w)[0], family)
+        ...     return exchange(key, jnp.zeros((50, 1)), target, keep=100, warm_up=50)
         >>> run = jax.jit(posterior)(jr.key(0), jnp.array([2.0]))
         >>> bool(abs(run.draws.mean() - 1.0) < 0.1)
         True
     """
-    proposal = Walk() if proposal is None else proposal
+    _check(positions, keep, thin, warm_up, target.rows, bridges)
     inner = TemperedInner() if inner is None else inner
-    _check(positions, keep, thin, warm_up, rows, bridges)
-    n = positions.shape[0]
-    refit = whitening is None
-    whitening = fit_whitening(positions) if whitening is None else whitening
     archive = positions if archive is None else archive
-    step_states = ExchangeSteps.start(inner) if step_states is None else step_states
-    densities = OuterDensities(
-        log_prior, log_likelihood, (lambda u: jnp.zeros((), u.dtype)) if log_z is None else log_z
-    )
-    condition_of = (lambda u: u) if condition is None else condition
+    moves = _Moves(target, Walk() if proposal is None else proposal, inner, bridges, archive)
+    n = positions.shape[0]
 
-    def auxiliary(key, old, new, inner_steps, bridge_step) -> tuple[Array, InnerDraw, Array]:
-        """Return the log of an estimate of Z(old) / Z(new) of one row."""
-        key_inner, key_bridge = jr.split(key)
-        c_old, c_new = condition_of(old), condition_of(new)
-        drawn = inner.draw(key_inner, c_new, family, inner_steps)
-        log_ratio, acceptance = _bridged(key_bridge, drawn, c_new, c_old, family, bridge_step, bridges)
-        return log_ratio, drawn, acceptance
+    def one_block(carry, block):
+        positions, whitening, states, totals = carry
+        key, is_warm = block
+        whitening = jax.tree.map(lambda new, old: jnp.where(is_warm, new, old), fit_whitening(positions), whitening)
+        start = (moves.proposal.init(positions, target, whitening), states)
+        (state, states), record = jax.lax.scan(
+            lambda carry, key: moves.step(carry, key, whitening, is_warm), start, jr.split(key, thin)
+        )
+        totals = jax.tree.map(lambda total, new: total + jnp.where(is_warm, 0.0, jnp.mean(new, axis=0)), totals, record)
+        return (state.particles.positions, whitening, states, totals), state.particles.positions
 
-    def one_step(carry, key, whitening, is_warm):
+    warm_blocks = -(-warm_up // thin)
+    blocks = (jr.split(key, warm_blocks + keep), jnp.arange(warm_blocks + keep) < warm_blocks)
+    nothing = (jnp.zeros(n), jnp.zeros(n), jnp.zeros(2), jnp.zeros(()), jnp.zeros(()))
+    start = (over_devices(positions), fit_whitening(positions), _StepSizes.start(inner), nothing)
+    (positions, _, _, totals), record = jax.lax.scan(one_block, start, blocks)
+    probability, moved, moments, acceptance, trusted = (total / keep for total in totals)
+    drift, spread = moments[0], jnp.sqrt(jnp.maximum(moments[1] - moments[0] ** 2, 0.0))
+    health = InnerHealth(acceptance, drift, spread / jnp.sqrt(keep * thin * n * target.rows), spread, trusted)
+    # The scan stacks positions as (block, chain, dim).
+    draws = jnp.swapaxes(record[warm_blocks:], 0, 1)
+    return ExchangeRun(draws, positions, jnp.mean(probability), moved, health)
+
+
+class _Moves(NamedTuple):
+    """One exchange step of all chains."""
+
+    target: ExchangeTarget
+    proposal: AbstractProposal
+    inner: AbstractInner
+    bridges: int
+    archive: Float[Array, "archive dim"]
+
+    def step(self, carry, key, whitening: Whitening, is_warm):
+        """Propose, draw auxiliary variables, accept or reject; adapt step sizes if warm."""
         state, states = carry
+        n = state.log_z.shape[0]
         key_propose, key_auxiliary, key_accept = jr.split(key, 3)
-        proposed = proposal.propose(key_propose, state, densities, whitening, archive, STEP.value(states.outer))
+        size = STEP.value(states.outer)
+        proposed = self.proposal.propose(key_propose, state, self.target, whitening, self.archive, size)
         sizes = STEP.value(states.inner), STEP.value(states.bridge)
-        per_row = jax.vmap(lambda key, old, new: auxiliary(key, old, new, *sizes), in_axes=(0, None, None))
-        keys = jr.split(key_auxiliary, n * rows).reshape(n, rows)
+        per_row = jax.vmap(lambda key, old, new: self.auxiliary(key, old, new, *sizes), in_axes=(0, None, None))
+        keys = jr.split(key_auxiliary, n * self.target.rows).reshape(n, self.target.rows)
         log_z_ratio, drawn, bridge_acceptance = jax.vmap(per_row)(
             keys, state.particles.positions, proposed.state.particles.positions
         )
@@ -186,9 +188,9 @@ def exchange(
         probability = _probability(log_ratio, state, proposed.state)
         accepted = jr.uniform(key_accept, (n,)) < probability
         state = jax.tree.map(lambda new, old: jnp.where(_like(accepted, new), new, old), proposed.state, state)
-        adapted = ExchangeSteps(
-            STEP.update(states.outer, probability, proposal.target_acceptance),
-            _update_rungs(states.inner, drawn.acceptance, inner.target_acceptance),
+        adapted = _StepSizes(
+            STEP.update(states.outer, probability, self.proposal.target_acceptance),
+            _update_rungs(states.inner, drawn.acceptance, self.inner.target_acceptance),
             STEP.update(states.bridge, bridge_acceptance.ravel(), BRIDGE_KERNEL.target_acceptance),
         )
         states = jax.tree.map(lambda new, old: jnp.where(is_warm, new, old), adapted, states)
@@ -201,30 +203,13 @@ def exchange(
         )
         return (state, states), record
 
-    def one_block(carry, block):
-        positions, whitening, states, totals = carry
-        key, is_warm = block
-        if refit:
-            fitted = fit_whitening(positions)
-            whitening = jax.tree.map(lambda new, old: jnp.where(is_warm, new, old), fitted, whitening)
-        start = (proposal.init(positions, densities, whitening), states)
-        (state, states), record = jax.lax.scan(
-            lambda carry, key: one_step(carry, key, whitening, is_warm), start, jr.split(key, thin)
-        )
-        totals = jax.tree.map(lambda total, new: total + jnp.where(is_warm, 0.0, jnp.mean(new, axis=0)), totals, record)
-        return (state.particles.positions, whitening, states, totals), state.particles.positions
-
-    warm_blocks = -(-warm_up // thin)
-    blocks = (jr.split(key, warm_blocks + keep), jnp.arange(warm_blocks + keep) < warm_blocks)
-    nothing = (jnp.zeros(n), jnp.zeros(n), jnp.zeros(2), jnp.zeros(()), jnp.zeros(()))
-    carry, record = jax.lax.scan(one_block, (over_devices(positions), whitening, step_states, nothing), blocks)
-    positions, whitening, step_states, totals = carry
-    probability, moved, moments, acceptance, trusted = (total / keep for total in totals)
-    drift, spread = moments[0], jnp.sqrt(jnp.maximum(moments[1] - moments[0] ** 2, 0.0))
-    health = InnerHealth(acceptance, drift, spread / jnp.sqrt(keep * thin * n * rows), spread, trusted)
-    # The scan stacks positions as (block, chain, dim).
-    draws = jnp.swapaxes(record[warm_blocks:], 0, 1)
-    return ExchangeRun(draws, positions, step_states, whitening, jnp.mean(probability), moved, health)
+    def auxiliary(self, key, old, new, inner_steps, bridge_step) -> tuple[Array, InnerDraw, Array]:
+        """Return the log of an estimate of Z(old) / Z(new) of one row."""
+        key_inner, key_bridge = jr.split(key)
+        c_old, c_new = self.target.condition(old), self.target.condition(new)
+        drawn = self.inner.draw(key_inner, c_new, self.target.family, inner_steps)
+        log_ratio, acceptance = _bridged(key_bridge, drawn, c_new, c_old, self.target.family, bridge_step, self.bridges)
+        return log_ratio, drawn, acceptance
 
 
 def _bridged(key, drawn: InnerDraw, c_from, c_to, family: Family, step_size, bridges: int):
@@ -254,7 +239,7 @@ def _bridged(key, drawn: InnerDraw, c_from, c_to, family: Family, step_size, bri
 
 
 def _probability(log_ratio, old: OuterState, new: OuterState):
-    """Metropolis-Hastings; a chain that is nowhere takes any way back, and NaN is a rejection."""
+    """Metropolis-Hastings; a chain outside the support accepts any proposal inside, and NaN is a rejection."""
     lost = ~jnp.isfinite(old.log_target)
     probability = jnp.exp(jnp.minimum(jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio), 0.0))
     return jnp.where(jnp.isfinite(new.log_target), jnp.where(lost, 1.0, probability), 0.0)

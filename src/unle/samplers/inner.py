@@ -1,13 +1,16 @@
 r"""Draws of a density that is known up to a constant, made afresh: the auxiliary variables of the exchange algorithm.
 
 The family of densities is $g(v \mid c) \propto \rho(v)\,e^{s(c, v)}$: a reference $\rho$ that can be drawn from, tilted
-by s, which depends on a condition c. An inner sampler starts from a draw of the reference, never from the observed data
-or from a mode: only a start that knows nothing of either leaves all modes of g their chance.
+by s, which depends on a condition c. An inner sampler never starts from the observed data or from a mode: that would
+favour one mode of g.
 
 * `TemperedInner` raises the tilt along a ladder, $\rho\,e^{\beta s}$. On every rung it first chooses between where it
   is and fresh draws of the reference, in proportion to their weights, which crosses between modes; then it makes local
   moves. Approximate, better with more rungs and moves.
 * `RejectionInner` accepts draws of the reference with probability $e^{s - c}$: exact where s <= c, at $e^c / Z$ trials.
+* `FollowingInner` is the plain Markov chain of the paper. Training leaves particles behind: v_i, drawn from g(. | c_i)
+  for the conditions c_i of the data. A draw for another condition starts at the particle with the nearest condition
+  among some taken at random: over many draws the starts are spread over modes as the particles are.
 
 References:
     Neal (2001), Annealed importance sampling.
@@ -43,6 +46,10 @@ class Family(NamedTuple):
     log_tilt: Callable[[Any, Float[Array, " data"]], Float[Array, ""]]
     log_reference: LogDensity
     draws: Callable[[PRNGKeyArray, int], Float[Array, "n data"]]
+
+    def density(self, condition: Any, beta: Float[Array, ""] | float = 1.0) -> LogDensity:
+        """Return v -> log rho(v) + beta s(c, v)."""
+        return lambda v: self.log_reference(v) + beta * self.log_tilt(condition, v)
 
 
 class InnerDraw(NamedTuple):
@@ -133,16 +140,9 @@ class TemperedInner(AbstractInner):
             tilt = family.log_tilt(condition, v)
             if self.candidates:
                 v = self._choose(key_choose, v, tilt, beta, condition, family)
-
-            def density(v):
-                return family.log_reference(v) + beta * family.log_tilt(condition, v)
-
-            def move(state, key):
-                state, info = self.kernel.step(key, state, density, step_size)
-                return state, info.acceptance
-
-            state, acceptance = jax.lax.scan(move, self.kernel.init(v, density), jr.split(key_move, self.moves))
-            return state.position, (tilt, jnp.mean(acceptance))
+            keys = jr.split(key_move, self.moves)
+            v, acceptance = _moved(self.kernel, keys, v, family.density(condition, beta), step_size)
+            return v, (tilt, jnp.mean(acceptance))
 
         start = family.draws(key_start, 1)[0]
         rungs = (betas, step_sizes, jr.split(key_rungs, self.rungs))
@@ -208,3 +208,56 @@ class RejectionInner(AbstractInner):
         start = (jnp.zeros((), int), jnp.zeros(dim), jnp.zeros(()), no, yes)
         number, v, tilt, done, below = jax.lax.while_loop(unfinished, one_batch, start)
         return InnerDraw(v, tilt, tilt, 1.0 / (number * self.batch)[None], done & below)
+
+
+class FollowingInner(AbstractInner):
+    """A chain from one of many known points.
+
+    Attributes:
+        conditions: of the known points, c_i.
+        points: v_i.
+        moves: kernel steps.
+        among: points, taken at random, of which the one with the nearest condition is chosen.
+        kernel: MALA by default.
+        target_acceptance: at which the step size aims.
+    """
+
+    conditions: Float[Array, "known dim"]
+    points: Float[Array, "known data"]
+    moves: int = eqx.field(static=True, default=100)
+    among: int = eqx.field(static=True, default=64)
+    kernel: AbstractKernel = Mala()
+    target_acceptance: float = eqx.field(static=True, default=0.574)
+
+    def __check_init__(self):
+        if self.moves < 2 or self.among < 1:
+            raise InputError(f"expected moves >= 2 and among >= 1; got {self.moves} and {self.among}; try moves=100.")
+
+    @property
+    def rungs(self):
+        """One step size."""
+        return 1
+
+    def draw(self, key, condition, family, step_sizes):
+        """Start at a similar condition, and move."""
+        key_some, key_moves = jr.split(key)
+        some = jr.randint(key_some, (self.among,), 0, self.conditions.shape[0])
+        distances = jnp.sum(jnp.square(self.conditions[some] - condition), axis=1)
+        start = self.points[some[jnp.argmin(distances)]]
+        keys, half, density = jr.split(key_moves, self.moves), self.moves // 2, family.density(condition)
+        middle, first = _moved(self.kernel, keys[:half], start, density, step_sizes[0])
+        end, second = _moved(self.kernel, keys[half:], middle, density, step_sizes[0])
+        early, tilt = family.log_tilt(condition, middle), family.log_tilt(condition, end)
+        acceptance = jnp.mean(jnp.concatenate([first, second]))
+        return InnerDraw(end, tilt, early, acceptance[None], jnp.isfinite(tilt))
+
+
+def _moved(kernel: AbstractKernel, keys, v, density: LogDensity, step_size) -> tuple[Array, Array]:
+    """Return v after one kernel step per key, and the acceptance probability of each."""
+
+    def move(state, key):
+        state, info = kernel.step(key, state, density, step_size)
+        return state, info.acceptance
+
+    state, acceptance = jax.lax.scan(move, kernel.init(v, density), keys)
+    return state.position, acceptance

@@ -1,12 +1,11 @@
 """Markov kernels: one step of one chain that leaves a density invariant.
 
-A kernel is two pure functions behind one small class. `init` evaluates the density at a position, `step`
-proposes, accepts or rejects, and returns the new state with what a person may want to know about the step.
-The log-density and the step size arrive with every call, so that the same kernel serves a density whose
-parameters are being trained, whose temperature changes or whose observation changes, without recompiling.
+A kernel wraps one of BlackJAX. `init` evaluates the density at a position, `step` proposes, accepts or rejects. The
+log-density and the step size arrive with every call, so that the same kernel serves a density whose parameters are
+being trained, whose temperature changes or whose observation changes, without recompiling.
 
-All kernels use the identity metric. A target with unequal scales is better met by a linear change of
-variables around the whole sampler (`unle.samplers.Whitening`) than by a mass matrix inside each kernel.
+All kernels use the identity metric. For a target with unequal scales, change variables around the whole sampler
+(`unle.samplers.Whitening`).
 
 Two promises hold for every kernel here:
 
@@ -19,7 +18,7 @@ changed, in training say, keep the *positions* and call `init` again.
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import blackjax
 import blackjax.mcmc.random_walk as random_walk
@@ -89,7 +88,23 @@ class AbstractKernel(eqx.Module):
         """
 
 
-class Mala(AbstractKernel):
+class _GradientKernel(AbstractKernel):
+    """A kernel of BlackJAX that follows the gradient; a chain outside the support starts as a random walk."""
+
+    algorithm: ClassVar[Any]
+
+    def init(self, position, log_density):
+        """Evaluate the density and its gradient; a gradient that is not finite counts as zero.
+
+        Only a starting point can need that: a *proposal* with such a gradient makes the acceptance ratio NaN, which is
+        a rejection.
+        """
+        state = self.algorithm.init(position, _finite_or_rejected(log_density))
+        gradient = state.logdensity_grad
+        return state._replace(logdensity_grad=jnp.where(jnp.isfinite(gradient), gradient, 0.0))
+
+
+class Mala(_GradientKernel):
     r"""Metropolis-adjusted Langevin: $y = x + \epsilon \nabla \log p(x) + \sqrt{2\epsilon}\,\xi$.
 
     The default for particles in training: one gradient per step, and it moves with the flow of the density
@@ -100,11 +115,8 @@ class Mala(AbstractKernel):
         Roberts and Tweedie (1996), Exponential convergence of Langevin distributions.
     """
 
+    algorithm: ClassVar[Any] = blackjax.mcmc.mala
     target_acceptance: float = eqx.field(default=0.574, static=True)  # Roberts & Rosenthal (1998)
-
-    def init(self, position, log_density):
-        """Evaluate the density and its gradient."""
-        return _usable_gradient(blackjax.mcmc.mala.init(position, _finite_or_rejected(log_density)))
 
     def step(self, key, state, log_density, step_size):
         """Propose along the gradient; accept or reject."""
@@ -112,7 +124,7 @@ class Mala(AbstractKernel):
         return state, KernelInfo(info.acceptance_rate, info.is_accepted)
 
 
-class Hmc(AbstractKernel):
+class Hmc(_GradientKernel):
     r"""Hamiltonian Monte Carlo: `leapfrogs` steps of length $\epsilon$ along a random momentum.
 
     Costs `leapfrogs` gradients and moves about `leapfrogs` x epsilon. Prefer it to MALA in tens of
@@ -122,20 +134,16 @@ class Hmc(AbstractKernel):
         Neal (2011), MCMC using Hamiltonian dynamics.
     """
 
+    algorithm: ClassVar[Any] = blackjax.mcmc.hmc
     leapfrogs: int = eqx.field(default=5, static=True)
     target_acceptance: float = eqx.field(default=0.8, static=True)  # .65 is optimal, .8 forgives tails
 
     def __check_init__(self):
         _check_positive_count("leapfrogs", self.leapfrogs)
 
-    def init(self, position, log_density):
-        """Evaluate the density and its gradient."""
-        return _usable_gradient(blackjax.mcmc.hmc.init(position, _finite_or_rejected(log_density)))
-
     def step(self, key, state, log_density, step_size):
         """Follow one trajectory; accept or reject its end."""
-        metric = jnp.ones_like(state.position)
-        density = _finite_or_rejected(log_density)
+        metric, density = jnp.ones_like(state.position), _finite_or_rejected(log_density)
         state, info = _hmc(key, state, density, step_size, metric, self.leapfrogs)
         return state, KernelInfo(info.acceptance_rate, info.is_accepted)
 
@@ -157,7 +165,7 @@ class RandomWalk(AbstractKernel):
         return state, KernelInfo(info.acceptance_rate, info.is_accepted)
 
 
-class Nuts(AbstractKernel):
+class Nuts(_GradientKernel):
     """The no-U-turn sampler: a trajectory that stops by itself before it turns back.
 
     For a few tens of chains on a posterior. Under `vmap` all chains wait for the longest trajectory, so
@@ -167,20 +175,16 @@ class Nuts(AbstractKernel):
         Hoffman and Gelman (2014), The no-U-turn sampler.
     """
 
+    algorithm: ClassVar[Any] = blackjax.mcmc.nuts
     max_doublings: int = eqx.field(default=8, static=True)  # at most 2^8 gradients in one step
     target_acceptance: float = eqx.field(default=0.8, static=True)
 
     def __check_init__(self):
         _check_positive_count("max_doublings", self.max_doublings)
 
-    def init(self, position, log_density):
-        """Evaluate the density and its gradient."""
-        return _usable_gradient(blackjax.mcmc.nuts.init(position, _finite_or_rejected(log_density)))
-
     def step(self, key, state, log_density, step_size):
         """Grow one trajectory and draw a state from it."""
-        metric = jnp.ones_like(state.position)
-        density = _finite_or_rejected(log_density)
+        metric, density = jnp.ones_like(state.position), _finite_or_rejected(log_density)
         new, info = _nuts(key, state, density, step_size, metric, self.max_doublings)
         moved = jnp.any(new.position != state.position)
         # An average over the trajectory: 0/0 if the first leapfrog diverged, and 1 only up to rounding.
@@ -203,16 +207,6 @@ def _finite_or_rejected(log_density: LogDensity) -> LogDensity:
         return jnp.where(jnp.isfinite(value), value, -jnp.inf)
 
     return guarded
-
-
-def _usable_gradient(state):
-    """Replace non-finite gradients by zero, so that a chain outside the support starts as a random walk.
-
-    Only a starting point can need it: a *proposal* with such a gradient makes the acceptance ratio NaN,
-    which is a rejection.
-    """
-    gradient = state.logdensity_grad
-    return state._replace(logdensity_grad=jnp.where(jnp.isfinite(gradient), gradient, 0.0))
 
 
 def _check_positive_count(name: str, value: int) -> None:

@@ -10,9 +10,8 @@ Resampling trades unequal weights for repeated points.
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 
 class Particles(eqx.Module):
@@ -84,8 +83,3 @@ def systematic_indices(shift: Float[Array, ""], log_weights: Float[Array, " part
     comb = (jnp.arange(n) + shift) / n * cumulative[-1]
     last_alive = jnp.argmax(cumulative == cumulative[-1])
     return jnp.minimum(jnp.searchsorted(cumulative, comb, side="right"), last_alive)
-
-
-def systematic_resample(key: PRNGKeyArray, particles: Particles) -> Particles:
-    """Replace a weighted sample by an equally weighted one that stands for the same distribution."""
-    return Particles.equal(particles.positions[systematic_indices(jr.uniform(key), particles.log_weights)])

@@ -11,7 +11,8 @@ compute, with Z left out; the auxiliary variable supplies an unbiased estimate o
 """
 
 import abc
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,27 +21,38 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
+from unle.samplers.inner import Family
 from unle.samplers.kernels import LogDensity
-from unle.samplers.sweep import TemperedParticles, evaluate, walk_once
+from unle.samplers.sweep import TemperedParticles, evaluate, langevin_log_ratio, langevin_steps, walk_once
 from unle.samplers.whitening import Whitening
 
 
-class OuterDensities(NamedTuple):
-    """What is known of the target p f / Z at one u.
+class ExchangeTarget(NamedTuple):
+    """A doubly intractable posterior p(u) f(u) / Z(u)^rows.
 
     Attributes:
-        log_prior: log p.
-        log_likelihood: log f, with Z left out.
-        log_z: an approximation of log Z, up to a constant; zero is one.
+        log_prior: log p of one u.
+        log_likelihood: log f of all rows of the data at one u, with all Z(u) left out.
+        family: target g(v | c) that share Z with the likelihood.
+        condition: from u to the condition c of the family; c = u by default.
+        rows: i.i.d. rows of the data.
+        log_z: approximation of log Z(u) of one row, up to a constant; zero by default.
     """
 
     log_prior: LogDensity
     log_likelihood: LogDensity
-    log_z: LogDensity
+    family: Family
+    condition: Callable[[Float[Array, " dim"]], Any] = lambda u: u
+    rows: int = 1
+    log_z: LogDensity | None = None
+
+    def log_z_of_rows(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return log Z^, the approximation for all rows together."""
+        return jnp.zeros((), u.dtype) if self.log_z is None else self.rows * self.log_z(u)
 
     def log_tilt(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return log f - log Z^, the surrogate's log-likelihood."""
-        return self.log_likelihood(u) - self.log_z(u)
+        return self.log_likelihood(u) - self.log_z_of_rows(u)
 
 
 class OuterState(NamedTuple):
@@ -68,12 +80,10 @@ class Proposed(NamedTuple):
     Attributes:
         state: where the chains would be.
         log_ratio: log of the acceptance ratio, with Z(u) / Z(u') left out.
-        acceptance: acceptance probability of the steps under the surrogate; 1 where there were none.
     """
 
     state: OuterState
     log_ratio: Float[Array, " chain"]
-    acceptance: Float[Array, " chain"]
 
 
 class AbstractProposal(eqx.Module):
@@ -85,16 +95,18 @@ class AbstractProposal(eqx.Module):
 
     target_acceptance: eqx.AbstractVar[float]
 
-    @abc.abstractmethod
-    def init(self, positions: Float[Array, "chain dim"], densities: OuterDensities, whitening: Whitening) -> OuterState:
-        """Evaluate the densities at the chains' positions."""
+    def init(self, positions: Float[Array, "chain dim"], target: ExchangeTarget, whitening: Whitening) -> OuterState:
+        """Evaluate the target at the chains' positions."""
+        del whitening
+        particles = evaluate(positions, target.log_prior, target.log_tilt)
+        return OuterState(particles, jax.vmap(target.log_z_of_rows)(positions), jnp.zeros_like(positions))
 
     @abc.abstractmethod
     def propose(
         self,
         key: PRNGKeyArray,
         state: OuterState,
-        densities: OuterDensities,
+        target: ExchangeTarget,
         whitening: Whitening,
         archive: Float[Array, "archive dim"],
         step_size: Float[Array, ""],
@@ -104,7 +116,7 @@ class AbstractProposal(eqx.Module):
         Args:
             key: randomness of the proposals.
             state: from `init`, or accepted.
-            densities: of the target.
+            target: the posterior.
             whitening: coordinates in which one step size fits all directions.
             archive: points like those of the target, fixed.
             step_size: one for all chains.
@@ -117,16 +129,12 @@ class Walk(AbstractProposal):
     # Lower than without an auxiliary variable, whose noise costs acceptance that no step size can win back.
     target_acceptance: float = eqx.field(static=True, default=0.25)
 
-    def init(self, positions, densities, whitening):
-        """Evaluate the densities."""
-        return _evaluated(positions, densities)
-
-    def propose(self, key, state, densities, whitening, archive, step_size):
+    def propose(self, key, state, target, whitening, archive, step_size):
         """Step once."""
         positions = state.particles.positions
         noise = jr.normal(key, (positions.size,)).reshape(positions.shape)
-        proposed = self.init(positions + step_size * noise @ whitening.factor.T, densities, whitening)
-        return Proposed(proposed, proposed.log_target - state.log_target, jnp.ones(len(positions)))
+        proposed = self.init(positions + step_size * noise @ whitening.factor.T, target, whitening)
+        return Proposed(proposed, proposed.log_target - state.log_target)
 
 
 class Langevin(AbstractProposal):
@@ -138,24 +146,24 @@ class Langevin(AbstractProposal):
 
     target_acceptance: float = eqx.field(static=True, default=0.4)
 
-    def init(self, positions, densities, whitening):
-        """Evaluate the densities and the gradient."""
+    def init(self, positions, target, whitening):
+        """Evaluate the target and the gradient."""
 
         def surrogate(u):
-            return densities.log_prior(u) + densities.log_tilt(u)
+            return target.log_prior(u) + target.log_tilt(u)
 
         gradient = jax.vmap(jax.grad(surrogate))(positions) @ whitening.factor
-        return _evaluated(positions, densities)._replace(gradient=jnp.where(jnp.isfinite(gradient), gradient, 0.0))
+        state = super().init(positions, target, whitening)
+        return state._replace(gradient=jnp.where(jnp.isfinite(gradient), gradient, 0.0))
 
-    def propose(self, key, state, densities, whitening, archive, step_size):
-        """Step once; the reverse step's noise gives the ratio of proposal densities, as in `Sweep`."""
+    def propose(self, key, state, target, whitening, archive, step_size):
+        """Step once."""
         positions = state.particles.positions
         noise = jr.normal(key, (positions.size,)).reshape(positions.shape)
-        steps = step_size * state.gradient + jnp.sqrt(2 * step_size) * noise
-        proposed = self.init(positions + steps @ whitening.factor.T, densities, whitening)
-        reverse = noise + jnp.sqrt(0.5 * step_size) * (state.gradient + proposed.gradient)
-        log_ratio = proposed.log_target - state.log_target + 0.5 * jnp.sum(noise**2 - reverse**2, axis=1)
-        return Proposed(proposed, log_ratio, jnp.ones(len(positions)))
+        steps = langevin_steps(noise, state.gradient, step_size)
+        proposed = self.init(positions + steps @ whitening.factor.T, target, whitening)
+        log_ratio = proposed.log_target - state.log_target
+        return Proposed(proposed, log_ratio + langevin_log_ratio(noise, state.gradient, proposed.gradient, step_size))
 
 
 class SurrogateWalks(AbstractProposal):
@@ -173,28 +181,17 @@ class SurrogateWalks(AbstractProposal):
         if self.moves < 1:
             raise InputError(f"expected moves >= 1; got {self.moves}; try SurrogateWalks().")
 
-    def init(self, positions, densities, whitening):
-        """Evaluate the densities."""
-        return _evaluated(positions, densities)
-
-    def propose(self, key, state, densities, whitening, archive, step_size):
+    def propose(self, key, state, target, whitening, archive, step_size):
         """Walk under the surrogate; its density at both ends cancels."""
         n, dim = state.particles.positions.shape
         key_normal, key_uniform = jr.split(key)
         normals = jr.normal(key_normal, (self.moves * n * dim,)).reshape(self.moves, n, dim)
         uniforms = jr.uniform(key_uniform, (self.moves * 6 * n,)).reshape(self.moves, 6, n)
 
-        log_prior = densities.log_prior
-
         def one(particles, randomness):
-            return walk_once(randomness, particles, log_prior, densities.log_tilt, jnp.ones(()), whitening, archive)
+            whole = jnp.ones(())  # temperature
+            return walk_once(randomness, particles, target.log_prior, target.log_tilt, whole, whitening, archive)
 
-        particles, acceptance = jax.lax.scan(one, state.particles, (normals, uniforms))
-        log_z = jax.vmap(densities.log_z)(particles.positions)
-        proposed = OuterState(particles, log_z, state.gradient)
-        return Proposed(proposed, log_z - state.log_z, jnp.full(n, jnp.mean(acceptance)))
-
-
-def _evaluated(positions: Float[Array, "chain dim"], densities: OuterDensities) -> OuterState:
-    particles = evaluate(positions, densities.log_prior, densities.log_tilt)
-    return OuterState(particles, jax.vmap(densities.log_z)(positions), jnp.zeros_like(positions))
+        particles, _ = jax.lax.scan(one, state.particles, (normals, uniforms))
+        log_z = jax.vmap(target.log_z_of_rows)(particles.positions)
+        return Proposed(OuterState(particles, log_z, state.gradient), log_z - state.log_z)

@@ -43,15 +43,36 @@ class StepSizeState(NamedTuple):
 
 
 class AbstractStepSize(eqx.Module):
-    """A step-size controller: `init`, then `value` and `update` in turn."""
+    """A step-size controller: `init`, then `value` and `update` in turn.
+
+    Attributes:
+        initial: epsilon at the start; may be wrong by orders of magnitude.
+        floor: the smallest gain.
+        smallest: epsilon never falls below this.
+        largest: epsilon never rises above this.
+    """
+
+    initial: float = eqx.field(default=0.1, static=True)
+    floor: float = eqx.field(default=0.05, static=True)
+    smallest: float = eqx.field(default=1e-8, static=True)
+    largest: float = eqx.field(default=1e2, static=True)
+
+    def __check_init__(self):
+        if not 0 < self.smallest <= self.initial <= self.largest:
+            raise InputError(
+                f"expected 0 < smallest <= initial <= largest; got {self.smallest}, {self.initial}, {self.largest}; "
+                "try initial=0.1"
+            )
+        if not 0 <= self.floor <= 1:
+            raise InputError(f"expected 0 <= floor <= 1; got {self.floor}; try floor=0.05")
 
     @abc.abstractmethod
     def init(self, n_chains: int) -> StepSizeState:
         """Start at the initial step size."""
 
-    @abc.abstractmethod
     def value(self, state: StepSizeState) -> Float[Array, "*chain"]:
         """Return epsilon: () if shared by all chains, (chain,) otherwise."""
+        return jnp.exp(state.log_step)
 
     @abc.abstractmethod
     def update(self, state: StepSizeState, acceptance: Float[Array, " chain"], target: float) -> StepSizeState:
@@ -63,38 +84,33 @@ class AbstractStepSize(eqx.Module):
             target: the mean acceptance to aim at (`kernel.target_acceptance`).
         """
 
+    def _start(self, shape: tuple[int, ...]) -> StepSizeState:
+        zeros = jnp.zeros(shape)  # adding to it, rather than `jnp.full`, gives the same type as `update` does
+        return StepSizeState(zeros + math.log(self.initial), zeros, zeros)
+
+    def _moved(self, state: StepSizeState, error: Float[Array, "*chain"]) -> StepSizeState:
+        crossings = state.crossings + (error * state.error < 0)
+        # k^-0.6: between 1/k (too slow to forget the start) and 1/sqrt(k) (keeps too much noise).
+        gain = jnp.maximum((1.0 + crossings) ** -0.6, self.floor)
+        low, high = math.log(self.smallest), math.log(self.largest)
+        return StepSizeState(jnp.clip(state.log_step + gain * error, low, high), crossings, error)
+
 
 class SharedStepSize(AbstractStepSize):
     """One step size for all chains, adapted on their mean acceptance.
 
-    Attributes:
-        initial: epsilon at the start; may be wrong by orders of magnitude.
-        floor: the smallest gain. With 0.05 the step size follows a drifting target within about fifty steps,
-            and a single chain among hundreds has no visible influence on it.
-        smallest: epsilon never falls below this.
-        largest: epsilon never rises above this.
+    With a floor of 0.05 it follows a drifting target within about fifty steps, and a single chain among hundreds has no
+    visible influence on it.
     """
-
-    initial: float = eqx.field(default=0.1, static=True)
-    floor: float = eqx.field(default=0.05, static=True)
-    smallest: float = eqx.field(default=1e-8, static=True)
-    largest: float = eqx.field(default=1e2, static=True)
-
-    def __check_init__(self):
-        _check(self)
 
     def init(self, n_chains):
         """Start at `initial`, whatever the number of chains."""
         del n_chains
-        return _start(self.initial, ())
-
-    def value(self, state):
-        """Return the one step size."""
-        return jnp.exp(state.log_step)
+        return self._start(())
 
     def update(self, state, acceptance, target):
         """Move on the mean acceptance over chains."""
-        return _robbins_monro(self, state, jnp.mean(acceptance) - target)
+        return self._moved(state, jnp.mean(acceptance) - target)
 
 
 class PerChainStepSize(AbstractStepSize):
@@ -103,53 +119,14 @@ class PerChainStepSize(AbstractStepSize):
     For chains with different targets (one observation or one parameter each). A chain that adapts on itself
     for ever is no longer exactly invariant; hence the small floor. Freeze it (`adapt=False`) for the draws
     that are kept.
-
-    Attributes:
-        initial: epsilon at the start.
-        floor: the smallest gain; small, because one chain's acceptance is a noisy signal.
-        smallest: epsilon never falls below this.
-        largest: epsilon never rises above this.
     """
 
-    initial: float = eqx.field(default=0.1, static=True)
     floor: float = eqx.field(default=0.01, static=True)
-    smallest: float = eqx.field(default=1e-8, static=True)
-    largest: float = eqx.field(default=1e2, static=True)
-
-    def __check_init__(self):
-        _check(self)
 
     def init(self, n_chains):
         """Start every chain at `initial`."""
-        return _start(self.initial, (n_chains,))
-
-    def value(self, state):
-        """Return one step size per chain."""
-        return jnp.exp(state.log_step)
+        return self._start((n_chains,))
 
     def update(self, state, acceptance, target):
         """Move each chain's step size on its own acceptance."""
-        return _robbins_monro(self, state, acceptance - target)
-
-
-def _start(initial: float, shape: tuple[int, ...]) -> StepSizeState:
-    zeros = jnp.zeros(shape)  # adding to it, rather than `jnp.full`, gives the same type as `update` does
-    return StepSizeState(zeros + math.log(initial), zeros, zeros)
-
-
-def _robbins_monro(settings, state: StepSizeState, error: Float[Array, "*chain"]) -> StepSizeState:
-    crossings = state.crossings + (error * state.error < 0)
-    # k^-0.6: between 1/k (too slow to forget the start) and 1/sqrt(k) (keeps too much noise).
-    gain = jnp.maximum((1.0 + crossings) ** -0.6, settings.floor)
-    low, high = math.log(settings.smallest), math.log(settings.largest)
-    return StepSizeState(jnp.clip(state.log_step + gain * error, low, high), crossings, error)
-
-
-def _check(settings) -> None:
-    if not 0 < settings.smallest <= settings.initial <= settings.largest:
-        raise InputError(
-            f"expected 0 < smallest <= initial <= largest; got {settings.smallest}, {settings.initial}, "
-            f"{settings.largest}; try initial=0.1"
-        )
-    if not 0 <= settings.floor <= 1:
-        raise InputError(f"expected 0 <= floor <= 1; got {settings.floor}; try floor=0.05")
+        return self._moved(state, acceptance - target)

@@ -12,7 +12,8 @@ of moves complement each other:
   half decades, so that some step fits wherever a particle sits, even in a crescent a hundred times thinner
   than the whole.
 * **Langevin moves** (MALA) follow the gradient in coordinates whitened by the particles' covariance, with one
-  shared, adapted step size. They are what works beyond five dimensions or so.
+  shared, adapted step size. They are what works beyond five dimensions or so. They are not `unle.samplers.Mala` because
+  a particle remembers both parts of its density, and the random numbers come all at once (see `Sweep._dealt`).
 
 Both are Metropolis-Hastings moves: given the particles that proposals are built from (the positions at the
 beginning of the sweep), they leave the tempered density invariant. Walks come first because they need no
@@ -28,11 +29,14 @@ from jaxtyping import Array, Bool, Float
 
 from unle.errors import InputError
 from unle.samplers.kernels import LogDensity
-from unle.samplers.step_size import AbstractStepSize, StepSizeState
+from unle.samplers.step_size import SharedStepSize, StepSizeState
 from unle.samplers.whitening import Whitening, fit_whitening
 
 FEW_DIMENSIONS = 5  # up to here random walks mix as well as Langevin moves, without gradients
 LANGEVIN_TARGET = 0.574  # Roberts & Rosenthal (1998)
+# The acceptance is averaged over all particles, a clear signal, and there are few moves per temperature: a
+# large floor lets the step size keep up with the temperature.
+LANGEVIN_STEP = SharedStepSize(initial=0.5, floor=1.0, smallest=1e-6, largest=4.0)
 WALK_DECADES = (-2.3, 0.2)  # log10 of the scale, relative to 2.38 / sqrt(dim), optimal for a Gaussian
 GAUSSIAN_SHARE = 0.15  # of the walks take Gaussian steps: they can leave the span of few distinct particles
 JUMP_SHARE = 0.3  # of the walks take a difference at full length: jumps from mode to mode
@@ -101,7 +105,6 @@ class Sweep(eqx.Module):
         log_tilt: LogDensity,
         *,
         temperature: Float[Array, ""],
-        step_size: AbstractStepSize,
         step_state: StepSizeState,
     ) -> tuple[TemperedParticles, StepSizeState, SweepInfo]:
         """Move all particles.
@@ -112,8 +115,7 @@ class Sweep(eqx.Module):
             log_reference: log r of one point.
             log_tilt: l of one point.
             temperature: beta; at 0 particles are evaluated, and do not move.
-            step_size: the controller of the Langevin step size.
-            step_state: its state.
+            step_state: of the controller of the Langevin step size, `LANGEVIN_STEP`.
 
         Returns:
             Moved particles, the controller's new state, and a `SweepInfo`.
@@ -136,11 +138,11 @@ class Sweep(eqx.Module):
 
             def langevin(carry, randomness):
                 particles, gradients, step_state = carry
-                epsilon = step_size.value(step_state)
+                epsilon = LANGEVIN_STEP.value(step_state)
                 particles, gradients, acceptance = _langevin(
                     randomness, particles, gradients, value_and_gradient, temperature, whitening, epsilon
                 )
-                step_state = step_size.update(step_state, acceptance, LANGEVIN_TARGET)
+                step_state = LANGEVIN_STEP.update(step_state, acceptance, LANGEVIN_TARGET)
                 return (particles, gradients, step_state), jnp.mean(acceptance)
 
             particles, gradients = value_and_gradient(particles.positions)
@@ -249,18 +251,27 @@ def walk_once(
     return particles, jnp.mean(acceptance)
 
 
-def _langevin(randomness, particles, gradients, value_and_gradient, temperature, whitening, epsilon):
-    """Propose z + epsilon g + sqrt(2 epsilon) xi in whitened coordinates z, g the gradient there.
+def langevin_steps(noise: Array, gradients: Array, epsilon: Array) -> Array:
+    """Return epsilon g + sqrt(2 epsilon) xi, for the gradients g and normal noise xi."""
+    return epsilon * gradients + jnp.sqrt(2 * epsilon) * noise
 
-    The reverse move needs the noise -(xi + sqrt(epsilon / 2) (g + g')), which gives the ratio of proposal
-    densities without subtracting nearly equal positions.
+
+def langevin_log_ratio(noise: Array, gradients: Array, new_gradients: Array, epsilon: Array) -> Float[Array, " chain"]:
+    """Return the log-ratio of proposal densities, reverse over forward.
+
+    The reverse step needs the noise -(xi + sqrt(epsilon / 2) (g + g')): no nearly equal positions are subtracted.
     """
-    noise, uniform = randomness
-    steps = epsilon * gradients + jnp.sqrt(2 * epsilon) * noise
-    proposed, new_gradients = value_and_gradient(particles.positions + steps @ whitening.factor.T)
     reverse = noise + jnp.sqrt(0.5 * epsilon) * (gradients + new_gradients)
+    return 0.5 * jnp.sum(noise**2 - reverse**2, axis=1)
+
+
+def _langevin(randomness, particles, gradients, value_and_gradient, temperature, whitening, epsilon):
+    """Propose a Langevin step in whitened coordinates; accept or reject."""
+    noise, uniform = randomness
+    steps = langevin_steps(noise, gradients, epsilon)
+    proposed, new_gradients = value_and_gradient(particles.positions + steps @ whitening.factor.T)
     log_ratio = _log_ratio(proposed, particles, temperature)
-    log_ratio = log_ratio + 0.5 * jnp.sum(noise**2 - reverse**2, axis=1)
+    log_ratio = log_ratio + langevin_log_ratio(noise, gradients, new_gradients, epsilon)
     particles, acceptance, accepted = _accept(uniform, particles, proposed, log_ratio)
     return particles, jnp.where(accepted[:, None], new_gradients, gradients), acceptance
 

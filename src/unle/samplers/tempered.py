@@ -27,12 +27,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from unle.errors import InputError
 from unle.samplers.kernels import LogDensity
 from unle.samplers.particles import ess, log_mean_exp, systematic_indices
-from unle.samplers.step_size import AbstractStepSize, SharedStepSize, StepSizeState
-from unle.samplers.sweep import Sweep, TemperedParticles, unevaluated
+from unle.samplers.step_size import StepSizeState
+from unle.samplers.sweep import LANGEVIN_STEP, Sweep, TemperedParticles, unevaluated
 
-# The acceptance is averaged over all particles, a clear signal, and there are few moves per temperature: a
-# large floor lets the step size keep up with the temperature.
-LANGEVIN_STEP = SharedStepSize(initial=0.5, floor=1.0, smallest=1e-6, largest=4.0)
 SMALLEST_LOG_INCREMENT = -25.0  # of the temperature: log-likelihoods may span e^25
 BISECTIONS = 30
 INSIDE = 1 - 2.0**-24  # the float32 before 1: random numbers of both signs, with no infinite normal among them
@@ -77,6 +74,16 @@ class TemperedRun(NamedTuple):
     path: TemperedPath
 
 
+class _Settings(NamedTuple):
+    log_reference: LogDensity
+    log_tilt: LogDensity
+    sweep: Sweep
+    ess_target: float
+    max_sweeps: int
+    settle: int
+    max_temperatures: int
+
+
 class _Progress(NamedTuple):
     key: PRNGKeyArray
     particles: TemperedParticles
@@ -98,12 +105,10 @@ def tempered_smc(
     log_tilt: LogDensity,
     *,
     sweep: Sweep | None = None,
-    step_size: AbstractStepSize | None = None,
     ess_target: float = 0.6,
     max_sweeps: int = 3,
     settle: int = 2,
     keep: int = 1,
-    thin: int = 1,
     max_temperatures: int = 60,
 ) -> TemperedRun:
     """Draw from r e^l, starting from draws of r. Meant to be called inside `jax.jit`.
@@ -113,14 +118,12 @@ def tempered_smc(
         positions: independent draws of the reference r; 1000 or more.
         log_reference: log r of one point; normalised if the evidence shall be.
         log_tilt: l of one point, finite almost everywhere in the support of the target.
-        sweep: the moves made at each temperature.
-        step_size: the controller of the Langevin step size, in whitened coordinates.
+        sweep: the moves made at each temperature, and between kept draws.
         ess_target: ESS/N to come down to with each temperature. Higher is slower and safer.
         max_sweeps: at each temperature. A new temperature is tried as soon as the positions correlate by less
             than one half, in every coordinate, with those before the sweeps.
         settle: further sweeps at temperature 1 before the first draw is kept.
         keep: draws to keep of each particle.
-        thin: sweeps between kept draws.
         max_temperatures: of which the first is 0, and the last goes to 1 whatever the ESS.
 
     Returns:
@@ -139,78 +142,78 @@ def tempered_smc(
         True
     """
     sweep = Sweep() if sweep is None else sweep
-    step_size = LANGEVIN_STEP if step_size is None else step_size
-    _check(positions, ess_target, max_sweeps, settle, keep, thin, max_temperatures)
-    n, dim = positions.shape
-
-    def one_sweep(progress: _Progress) -> _Progress:
-        key, key_numbers = jr.split(progress.key)
-        numbers = jr.uniform(key_numbers, (1 + sweep.numbers_needed(n, dim),), minval=-INSIDE, maxval=INSIDE)
-        particles, temperature = progress.particles, progress.temperature
-        is_tempering = temperature < 1.0
-        is_mixed = _correlation(progress.origin, particles.positions) < MIXED
-        is_new = is_tempering & (is_mixed | (temperature == 0.0) | (progress.n_sweeps % max_sweeps == 0))
-        is_first = progress.n_temperatures == 0
-        is_last = progress.n_temperatures == max_temperatures - 1
-
-        raised = _next_temperature(particles.log_tilt, temperature, ess_target)
-        raised = jnp.where(is_last, 1.0, jnp.where(is_first, 0.0, raised))  # first of all, particles are evaluated
-        log_weights = _log_weights(particles.log_tilt, raised - temperature)
-        ancestors = jnp.where(
-            is_new & ~is_first, systematic_indices(0.5 + 0.5 * numbers[0], log_weights), jnp.arange(n)
-        )
-        resampled = jax.tree.map(lambda leaf: leaf[ancestors], particles)
-        particles, step_state, info = sweep(
-            numbers[1:],
-            resampled,
-            log_reference,
-            log_tilt,
-            temperature=jnp.where(is_new, raised, temperature),
-            step_size=step_size,
-            step_state=progress.step_state,
-        )
-        step_state = jax.tree.map(lambda new, old: jnp.where(is_first, old, new), step_state, progress.step_state)
-
-        # Further sweeps at the same temperature overwrite its entry in the path, all but the ESS.
-        entry = progress.n_temperatures - jnp.where(is_new, 0, 1)
-        share = jnp.where(is_new, ess(log_weights), progress.path[entry, TemperedPath._fields.index("ess")])
-        temperature = jnp.where(is_new, raised, temperature)
-        row = jnp.stack(TemperedPath(temperature, share, *info, jnp.mean(step_size.value(step_state))))
-        n_final = progress.n_final + jnp.where(is_tempering, 0, 1)
-        return _Progress(
-            key,
-            particles,
-            temperature,
-            progress.log_evidence + jnp.where(is_new, log_mean_exp(log_weights), 0.0),
-            step_state,
-            entry + 1,
-            jnp.where(is_new, resampled.positions, progress.origin),
-            jnp.where(is_new, 1, progress.n_sweeps + 1),
-            n_final,
-            _keep_draw(progress.draws, particles.positions, n_final - settle, thin),
-            progress.path.at[entry].set(row),
-        )
-
-    def unfinished(progress: _Progress):
-        return (progress.temperature < 1.0) | (progress.n_final < settle + keep * thin)
-
+    settings = _Settings(log_reference, log_tilt, sweep, ess_target, max_sweeps, settle, max_temperatures)
+    _check(positions, keep, settings)
     zero, none = jnp.zeros(()), jnp.zeros((), int)
     start = _Progress(
-        key,
-        unevaluated(positions),
-        zero,
-        zero,
-        step_size.init(n),
-        none,
-        positions,
-        none,
-        none,
-        jnp.zeros((keep, n, dim)),
-        jnp.full((max_temperatures, len(TemperedPath._fields)), jnp.nan),
+        key=key,
+        particles=unevaluated(positions),
+        temperature=zero,
+        log_evidence=zero,
+        step_state=LANGEVIN_STEP.init(positions.shape[0]),
+        n_temperatures=none,
+        origin=positions,
+        n_sweeps=none,
+        n_final=none,
+        draws=jnp.zeros((keep, *positions.shape)),
+        path=jnp.full((max_temperatures, len(TemperedPath._fields)), jnp.nan),
     )
-    end = jax.lax.while_loop(unfinished, one_sweep, start)
+
+    def unfinished(progress: _Progress):
+        return (progress.temperature < 1.0) | (progress.n_final < settle + keep)
+
+    end = jax.lax.while_loop(unfinished, lambda progress: _one_sweep(progress, settings), start)
     draws = jnp.swapaxes(end.draws, 0, 1)
     return TemperedRun(draws, end.particles, end.log_evidence, end.n_temperatures, TemperedPath(*end.path.T))
+
+
+def _one_sweep(progress: _Progress, settings: _Settings) -> _Progress:
+    """Go to the next temperature if the particles have mixed at this one, then move them once."""
+    particles, temperature, sweep = progress.particles, progress.temperature, settings.sweep
+    n, dim = particles.positions.shape
+    key, key_numbers = jr.split(progress.key)
+    numbers = jr.uniform(key_numbers, (1 + sweep.numbers_needed(n, dim),), minval=-INSIDE, maxval=INSIDE)
+    is_tempering = temperature < 1.0
+    is_mixed = _correlation(progress.origin, particles.positions) < MIXED
+    is_new = is_tempering & (is_mixed | (temperature == 0.0) | (progress.n_sweeps % settings.max_sweeps == 0))
+    is_first = progress.n_temperatures == 0
+    is_last = progress.n_temperatures == settings.max_temperatures - 1
+
+    raised = _next_temperature(particles.log_tilt, temperature, settings.ess_target)
+    raised = jnp.where(is_last, 1.0, jnp.where(is_first, 0.0, raised))  # first of all, particles are evaluated
+    log_weights = _log_weights(particles.log_tilt, raised - temperature)
+    chosen = systematic_indices(0.5 + 0.5 * numbers[0], log_weights)
+    ancestors = jnp.where(is_new & ~is_first, chosen, jnp.arange(n))
+    resampled = jax.tree.map(lambda leaf: leaf[ancestors], particles)
+    temperature = jnp.where(is_new, raised, temperature)
+    particles, step_state, info = sweep(
+        numbers[1:],
+        resampled,
+        settings.log_reference,
+        settings.log_tilt,
+        temperature=temperature,
+        step_state=progress.step_state,
+    )
+    step_state = jax.tree.map(lambda new, old: jnp.where(is_first, old, new), step_state, progress.step_state)
+
+    # Further sweeps at the same temperature overwrite its entry in the path, all but the ESS.
+    entry = progress.n_temperatures - jnp.where(is_new, 0, 1)
+    share = jnp.where(is_new, ess(log_weights), progress.path[entry, TemperedPath._fields.index("ess")])
+    row = jnp.stack(TemperedPath(temperature, share, *info, jnp.mean(LANGEVIN_STEP.value(step_state))))
+    n_final = progress.n_final + jnp.where(is_tempering, 0, 1)
+    return _Progress(
+        key=key,
+        particles=particles,
+        temperature=temperature,
+        log_evidence=progress.log_evidence + jnp.where(is_new, log_mean_exp(log_weights), 0.0),
+        step_state=step_state,
+        n_temperatures=entry + 1,
+        origin=jnp.where(is_new, resampled.positions, progress.origin),
+        n_sweeps=jnp.where(is_new, 1, progress.n_sweeps + 1),
+        n_final=n_final,
+        draws=_keep_draw(progress.draws, particles.positions, n_final - settings.settle - 1),
+        path=progress.path.at[entry].set(row),
+    )
 
 
 def _log_weights(log_tilt, increment):
@@ -245,23 +248,22 @@ def _correlation(before, after):
     return jnp.max(product / jnp.where(widths > 0, widths, 1.0))
 
 
-def _keep_draw(draws, positions, since_settled, thin):
-    """Write the positions into the record if a draw is due: every `thin` sweeps, once settled."""
-    is_due = (since_settled > 0) & (since_settled % thin == 0)
-    slot = jnp.clip(since_settled // thin - 1, 0, draws.shape[0] - 1)
-    return draws.at[slot].set(jnp.where(is_due, positions, draws[slot]))
+def _keep_draw(draws, positions, number):
+    """Write the positions into the record of draws; before the first draw the number is negative."""
+    slot = jnp.clip(number, 0, draws.shape[0] - 1)
+    return draws.at[slot].set(jnp.where(number >= 0, positions, draws[slot]))
 
 
-def _check(positions, ess_target, max_sweeps, settle, keep, thin, max_temperatures) -> None:
+def _check(positions, keep: int, settings: _Settings) -> None:
     if positions.ndim != 2 or positions.shape[0] < 2:
         raise InputError(
             f"expected positions of shape (particle, dim) with 2 particles or more; got {positions.shape}; "
             "try 2000 draws of the reference"
         )
-    if not 0 < ess_target < 1:
-        raise InputError(f"expected 0 < ess_target < 1; got {ess_target}; try ess_target=0.6")
-    if settle < 0 or min(max_sweeps, keep, thin, max_temperatures - 1) < 1:
+    if not 0 < settings.ess_target < 1:
+        raise InputError(f"expected 0 < ess_target < 1; got {settings.ess_target}; try ess_target=0.6")
+    if settings.settle < 0 or min(settings.max_sweeps, keep, settings.max_temperatures - 1) < 1:
         raise InputError(
-            "expected settle >= 0, max_sweeps, keep and thin >= 1 and max_temperatures >= 2; "
-            f"got {settle}, {max_sweeps}, {keep}, {thin} and {max_temperatures}; try the defaults"
+            "expected settle >= 0, max_sweeps and keep >= 1 and max_temperatures >= 2; "
+            f"got {settings.settle}, {settings.max_sweeps}, {keep} and {settings.max_temperatures}; try the defaults"
         )

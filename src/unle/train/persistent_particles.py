@@ -31,8 +31,8 @@ from unle.samplers import (
     StepSizeState,
     bridge,
     refresh,
-    run_chains_beside,
     run_chains_each,
+    run_chains_given,
 )
 from unle.train.abstract_particles import AbstractParticles, ParticleBatch, some_rows
 from unle.train.joint import AbstractSpace, DataSpace, JointSpace
@@ -150,7 +150,7 @@ class PersistentChains(_Moving):
             run = run_chains_each(key_move, positions, density, **how)
         else:
             how |= {"still": space.still, "step_size": self.step_size}
-            run = run_chains_beside(key_move, positions, density, **how)
+            run = run_chains_given(key_move, positions, density, **how)
         state = ChainState(Particles.equal(run.positions), run.step_state, state.t)
         return state, self._cloud(space, new.base, state, run.acceptance)
 

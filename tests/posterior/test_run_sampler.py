@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import unle
-import unle.posterior.posterior as module
+import unle.posterior.run_sampler as module
 from unle.models import TractableLikelihood
-from unle.posterior import Posterior, TemperedSmc, sampler_compiled
+from unle.posterior import Posterior, TemperedSmc, precompile_sampler
 from unle.space import fit_x_space
 
 SAMPLER = TemperedSmc(islands=2, particles=200)
@@ -40,13 +40,13 @@ def x_space():
 def compiled(monkeypatch):
     """Count compilations of the sampler through the two doors: ahead, and when it is called."""
     counts = {"traced": 0}
-    inner = module._log_likelihood
+    inner = module.log_likelihood
 
     def counting(*arguments):
         counts["traced"] += 1
         return inner(*arguments)
 
-    monkeypatch.setattr(module, "_log_likelihood", counting)
+    monkeypatch.setattr(module, "log_likelihood", counting)
     return counts
 
 
@@ -54,7 +54,7 @@ def test_draws_after_training_need_no_compilation(monkeypatch, x_space, compiled
     monkeypatch.setenv("UNLE_AHEAD", "1")
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     prior = unle.Prior.uniform(low=[-1.0], high=[1.0])
-    with sampler_compiled(prior, lambda: Normal(jnp.asarray(1.0), x_space), SAMPLER):
+    with precompile_sampler(prior, lambda: Normal(jnp.asarray(1.0), x_space), SAMPLER):
         assert any(thread.daemon and thread.is_alive() for thread in threading.enumerate()[1:])
     before = compiled["traced"]
     assert before > 0
@@ -73,6 +73,6 @@ def test_nothing_is_compiled_ahead_where_it_is_unwanted_or_would_only_delay(
     monkeypatch.setenv("UNLE_AHEAD", switch)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     prior = unle.Prior.uniform(low=[-2.0], high=[1.0])
-    with sampler_compiled(prior, lambda: Normal(jnp.asarray(1.0), x_space), SAMPLER):
+    with precompile_sampler(prior, lambda: Normal(jnp.asarray(1.0), x_space), SAMPLER):
         pass
     assert compiled["traced"] == 0
