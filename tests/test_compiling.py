@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import pytest
 
-from unle.compiling import QUICKLY, SEARCHING, large_program, meanwhile
+from unle.compiling import LARGE_BATCH_OPTIONS, SAMPLING_OPTIONS, large_program, meanwhile
 from unle.methods.ahead import alike
 from unle.models import Mlp
 
@@ -85,10 +85,10 @@ def test_how_to_compile_is_asked_at_the_first_call_and_depends_on_the_machine(mo
     program = large_program(lambda x: x + 1)
     assert not asked
     assert [program(1), program(2)] == [2, 3]
-    large_program(lambda x: x, options=SEARCHING)(1)
-    assert given == [QUICKLY["gpu"], SEARCHING["gpu"]]
+    large_program(lambda x: x, options=LARGE_BATCH_OPTIONS)(1)
+    assert given == [SAMPLING_OPTIONS["gpu"], LARGE_BATCH_OPTIONS["gpu"]]
     assert all(options["xla_gpu_deterministic_ops"] for options in given)  # the same fit twice is the same
-    assert QUICKLY["gpu"] != QUICKLY["cpu"]
+    assert SAMPLING_OPTIONS["gpu"] != SAMPLING_OPTIONS["cpu"]
 
 
 def test_an_option_that_the_compiler_does_not_have_is_left_out(monkeypatch):

@@ -1,7 +1,7 @@
-"""How the large programs are compiled: soon, and while something else runs.
+"""How large programs are compiled: with options that suit them, and while something else runs.
 
-Compiling takes a processor as long as training does, and does not need the numbers, only their shapes: with a second
-core the next program is ready when the one before it ends.
+Compiling takes a processor as long as training does, and needs the shapes of the arrays only: with a second core the
+next program is ready when the one before it ends.
 """
 
 import functools
@@ -17,40 +17,47 @@ import jax
 
 __all__ = ["RUNNER", "cores", "large_program", "meanwhile"]
 
-SWITCH = "UNLE_AHEAD"  # set to 0, nothing is compiled before it is asked for
+PRECOMPILE_VARIABLE = "UNLE_AHEAD"  # of the environment; set to 0, nothing is compiled before it is needed
 
-# By kind of machine, what the compiler is told.  Networks this small rarely win back what it spends on them: on a GPU,
+# Compiler options by kind of machine.  Networks this small rarely win back what the compiler spends on them: on a GPU,
 # a search for the fastest kernels; on a CPU, the last optimisations, a quarter of the time for code that is no faster.
-# Deterministic kernels on a GPU: the same fit twice must be the same, or decisions that hang on a hair fall otherwise.
-SAME = {"xla_gpu_deterministic_ops": True}
-REPEATEDLY = {"gpu": {"xla_gpu_autotune_level": 0, **SAME}, "cpu": {"xla_backend_optimization_level": 1}}
-SEARCHING = {**REPEATEDLY, "gpu": SAME}  # among deterministic kernels, for the fastest: pays with large batches
-# Outside of training, without fused loops of the newer kind, two thirds of the time on a CPU: draws are as fast, but
+# Deterministic kernels on a GPU: the same fit twice must be the same, or decisions near a threshold differ.
+DETERMINISTIC = {"xla_gpu_deterministic_ops": True}
+TRAINING_OPTIONS = {
+    "gpu": {"xla_gpu_autotune_level": 0, **DETERMINISTIC},
+    "cpu": {"xla_backend_optimization_level": 1},
+}
+# With large batches a search for the fastest among deterministic kernels pays.
+LARGE_BATCH_OPTIONS = {**TRAINING_OPTIONS, "gpu": DETERMINISTIC}
+# Without fused loops of the newer kind compiling takes two thirds of the time on a CPU.  Draws are as fast, but
 # training would take a third longer.
-QUICKLY = {**REPEATEDLY, "cpu": {**REPEATEDLY["cpu"], "xla_cpu_use_fusion_emitters": False}}
-AS_USUAL = {}
+SAMPLING_OPTIONS = {
+    **TRAINING_OPTIONS,
+    "cpu": {**TRAINING_OPTIONS["cpu"], "xla_cpu_use_fusion_emitters": False},
+}
+DEFAULT_OPTIONS = {}
 
-# Who runs a large program in place of this thread: (program, args, kwargs) -> result.  None: the thread itself.
+# Runs a large program in place of this thread: (program, args, kwargs) -> result.  None: the thread itself.
 RUNNER: ContextVar[Callable[..., Any] | None] = ContextVar("runner", default=None)
 
 
 class large_program:  # noqa: N801  (a decorator, like `jax.jit`)
-    """Compile a function that is called as it is, not inside of another one that is compiled.
+    """Compile a function that is called directly, not inside of another compiled one.
 
-    How depends on the machine, which is not asked before the first call: an import must not claim a GPU.
+    Options depend on the machine, which is looked up at the first call: an import must not claim a GPU.
 
     Args:
         function: what is compiled.
         options: for the compiler, by kind of machine.
     """
 
-    def __init__(self, function: Callable, *, options: Mapping[str, dict[str, Any]] = QUICKLY):
+    def __init__(self, function: Callable, *, options: Mapping[str, dict[str, Any]] = SAMPLING_OPTIONS):
         self.function = function
         self._options = options
         functools.update_wrapper(self, function)
 
     def jit(self, function: Callable) -> Any:
-        """Compile another function in the way of this one."""
+        """Compile another function with the options of this one."""
         options = {
             name: value for name, value in self._options.get(jax.default_backend(), {}).items() if _known(name, value)
         }
@@ -61,7 +68,7 @@ class large_program:  # noqa: N801  (a decorator, like `jax.jit`)
         return self.jit(self.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program, compiled if need be."""
+        """Run the program; the first call compiles it."""
         runner = RUNNER.get()
         return self._program(*args, **kwargs) if runner is None else runner(self, args, kwargs)
 
@@ -90,9 +97,9 @@ def meanwhile(compile_program: Callable[[], Any]) -> Iterator[None]:
     """Compile a program in a thread while the block runs, and wait for it at the end.
 
     Args:
-        compile_program: what compiles it.  If it fails, so will the program when it is called, and say why there.
+        compile_program: compiles it.  An error is ignored here: the program raises it again when it is called.
     """
-    if os.environ.get(SWITCH) == "0" or cores() < 2 or RUNNER.get() is not None:
+    if os.environ.get(PRECOMPILE_VARIABLE) == "0" or cores() < 2 or RUNNER.get() is not None:
         yield
         return
     thread = threading.Thread(target=_quietly, args=(compile_program,), daemon=True)
@@ -106,5 +113,5 @@ def meanwhile(compile_program: Callable[[], Any]) -> Iterator[None]:
 def _quietly(compile_program: Callable[[], Any]) -> None:
     try:
         compile_program()
-    except Exception:  # noqa: BLE001, S110  (whoever calls the program meets it again, and is told)
+    except Exception:  # noqa: BLE001, S110  (raised again by the program when it is called)
         pass

@@ -20,14 +20,16 @@ from jaxtyping import Array, Float, Int
 
 from unle.space.host_device import on_device
 
-MOST_ATOMS = 3  # of one coordinate
-FEWEST_ROWS = 50  # with fewer, ties are chance
-SHARE = 0.05  # of the rows that must have a value for it to be an atom
-STANDS_OUT = 3.0  # an atom on a lattice is so many times as frequent as the values beside it
-TIED = 0.5  # of the rows: with fewer distinct values than that, data are on a lattice if they are multiples of a step
-NEAR = 0.01  # how far from a multiple of the step a value on a lattice may be, in steps: it is rounded
-MOST_STEPS = 1e4  # from the smallest to the largest value; single precision tells no more apart
-DECADES, WAYS = 100.0, 2.0  # where ways to other values differ by such a factor: twice the way to the nearest tenth
+MAX_ATOMS = 3  # of one coordinate
+MIN_ROWS = 50  # with fewer, ties are chance
+ATOM_SHARE = 0.05  # of the rows that must have a value for it to be an atom
+ATOM_RATIO = 3.0  # an atom on a lattice is so many times as frequent as the values beside it
+DISTINCT_SHARE = 0.5  # of the rows; data with fewer distinct values are on a lattice if they are multiples of a step
+LATTICE_TOLERANCE = 0.01  # distance of a value from a multiple of the step, in steps; it is rounded
+MAX_STEPS = 1e4  # from the smallest to the largest value; single precision tells no more apart
+# Where the distances of other values from an atom differ by this factor, its cell is at most so many times the distance
+# below which a tenth of them lie.
+DISTANCE_RATIO, MAX_DISTANCES = 100.0, 2.0
 WIDTHS = 0.1, 1.0  # the narrowest and the widest cell of an atom, in units of the other values' spread
 
 
@@ -65,7 +67,7 @@ class Cells(eqx.Module):
         return "".join(f"{word}, " for word in words)
 
     def spread(self, x: Any, u: Any = 0.5) -> Any:
-        """Return x with every value at the place u of its cell: rows or one row, numpy or jax, as x is."""
+        """Return x with every value at the fraction u of its cell: rows or one row, NumPy or JAX, as x is."""
         library = np if isinstance(x, np.ndarray) else jnp
         step, atoms, widths = (library.asarray(part) for part in (self.step, self.atoms, self.widths))
         moved = x + step * (u - 0.5)
@@ -82,12 +84,12 @@ class Cells(eqx.Module):
         return jnp.where(self.step > 0, self.origin + h * jnp.round((y - self.origin) / h), y)
 
 
-def find_cells(x: Float[np.ndarray, "n dim_x"], alike: Int[np.ndarray, " dim_x"] | None = None) -> Cells:
+def find_cells(x: Float[np.ndarray, "n dim_x"], groups: Int[np.ndarray, " dim_x"] | None = None) -> Cells:
     """Look for lattices and atoms in data.
 
     Args:
         x: the data.
-        alike: a number for every coordinate; those with the same number are looked at together.
+        groups: a number for every coordinate; those with the same number are looked at together.
 
     Example:
         >>> import numpy as np
@@ -98,28 +100,28 @@ def find_cells(x: Float[np.ndarray, "n dim_x"], alike: Int[np.ndarray, " dim_x"]
         ([1.0, 0.0, 0.0], [[nan, nan, 0.0]])
     """
     x = x.astype(np.float32).astype(float)  # as an observation will be rounded
-    groups = np.arange(x.shape[1]) if alike is None else np.unique(alike, return_inverse=True)[1]
-    found = [_of_values(np.ravel(x[:, groups == group])) for group in range(groups.max() + 1)]
-    most = max(len(atoms) for _, _, atoms in found)
+    groups = np.arange(x.shape[1]) if groups is None else np.unique(groups, return_inverse=True)[1]
+    by_group = [_find_in_values(np.ravel(x[:, groups == group])) for group in range(groups.max() + 1)]
+    most = max(len(atoms) for _, _, atoms in by_group)
     step, origin = np.zeros(x.shape[1]), np.zeros(x.shape[1])
     atoms, widths = np.full((most, x.shape[1]), np.nan), np.zeros((most, x.shape[1]))
-    for group, (h, first, own) in enumerate(found):
+    for group, (h, first, own) in enumerate(by_group):
         step[groups == group], origin[groups == group] = h, first
         for i, (value, width) in enumerate(sorted(own)):
             atoms[i, groups == group], widths[i, groups == group] = value, width
     return Cells(*map(on_device, (step, origin, atoms, widths)))
 
 
-def _of_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, float]]]:
+def _find_in_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, float]]]:
     """Return step and origin of a lattice, and atoms with the widths of their cells."""
     values, counts = np.unique(v, return_counts=True)
-    if len(v) < FEWEST_ROWS or not 1 < len(values) < len(v):
+    if len(v) < MIN_ROWS or not 1 < len(values) < len(v):
         return 0.0, 0.0, []
     step = _step(values, len(v))
-    often = counts >= SHARE * len(v)
+    often = counts >= ATOM_SHARE * len(v)
     if step:
-        often &= counts >= STANDS_OUT * _beside(values, counts, step)
-    chosen = np.flatnonzero(often)[np.argsort(-counts[often])][:MOST_ATOMS]
+        often &= counts >= ATOM_RATIO * _neighbour_counts(values, counts, step)
+    chosen = np.flatnonzero(often)[np.argsort(-counts[often])][:MAX_ATOMS]
     others = np.delete(values, chosen).repeat(np.delete(counts, chosen))
     if not len(others):
         return step, float(values[0]), []
@@ -127,28 +129,28 @@ def _of_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, float]]]:
     widths = np.clip(counts[chosen] / len(others), *WIDTHS) * room
     # Among values of very different size a wide cell would leave nothing of the differences between small ones.
     closest, near, far = np.quantile(np.abs(others - values[chosen][:, None]), [0.05, 0.1, 0.95], axis=1)
-    widths = np.where(far > DECADES * closest, np.minimum(widths, WAYS * near), widths) - step
+    widths = np.where(far > DISTANCE_RATIO * closest, np.minimum(widths, MAX_DISTANCES * near), widths) - step
     return step, float(values[0]), [(float(values[i]), float(c)) for i, c in zip(chosen, widths, strict=True) if c > 0]
 
 
 def _step(values: np.ndarray, rows: int) -> float:
     """Return the step of the lattice that the values are on; 0 if they are on none."""
     whole = bool(np.all(values == np.round(values)))
-    if not whole and len(values) > TIED * rows:
+    if not whole and len(values) > DISTINCT_SHARE * rows:
         return 0.0
     above = values - values[0]
     step = float(np.min(np.diff(values)))
-    if above[-1] < MOST_STEPS * step:
+    if above[-1] < MAX_STEPS * step:
         steps = np.round(above / step)
         step = float(above @ steps / (steps @ steps))  # differences of neighbours alone are rounded too much
-        if np.all(np.abs(above - step * steps) < NEAR * step):
+        if np.all(np.abs(above - step * steps) < LATTICE_TOLERANCE * step):
             return step
     return 1.0 if whole else 0.0
 
 
-def _beside(values: np.ndarray, counts: np.ndarray, step: float) -> np.ndarray:
+def _neighbour_counts(values: np.ndarray, counts: np.ndarray, step: float) -> np.ndarray:
     """Return how often the more frequent neighbour of each value on a lattice occurs."""
-    places = np.round((values - values[0]) / step)
-    after = np.where(np.diff(places) == 1, counts[1:], 0)
-    before = np.where(np.diff(places) == 1, counts[:-1], 0)
+    steps = np.round((values - values[0]) / step)
+    after = np.where(np.diff(steps) == 1, counts[1:], 0)
+    before = np.where(np.diff(steps) == 1, counts[:-1], 0)
     return np.maximum(np.append(after, 0), np.insert(before, 0, 0))

@@ -1,8 +1,8 @@
 r"""Repeated measurements in x: blocks of coordinates that are alike whatever theta is.
 
 A simulator that measures the same thing k times returns x = (y_1, ..., y_k).  If the y_b are independent and alike
-given theta, p(x | theta) = prod_b p(y_b | theta): one likelihood to learn from k times the data.  Nobody has to say so,
-since blocks that are alike can be told from blocks that are not:
+given theta, p(x | theta) = prod_b p(y_b | theta): one likelihood to learn from k times the data.  Blocks that are
+alike can be told from blocks that are not:
 
     E[(g(y_b) - mean_c g(y_c)) phi(theta)] = 0   for all functions g and phi and every block b.
 
@@ -18,13 +18,13 @@ from jaxtyping import Float
 from scipy.special import ndtri
 from scipy.stats import norm, rankdata
 
-FEWEST_ROWS = 200  # with fewer, blocks that differ may pass
+MIN_ROWS = 200  # with fewer, blocks that differ may pass
 ROWS = 2000  # that are looked at,
-NUMBERS = 1_000_000  # or fewer, so that there are not more numbers in them
-MOST_COORDINATES = 2000  # of x; nothing is looked for in longer ones
+MAX_VALUES = 1_000_000  # or fewer, so that there are not more numbers in them
+MAX_COORDINATES = 2000  # of x; nothing is looked for in longer ones
 LEVEL = 1e-3  # probability that repeated measurements are not recognised, with not too few rows
-MOST_PRODUCTS = 8  # coordinates of which all products are taken; of more, squares alone
-MOST_CUTS = 3  # that are returned
+MAX_PRODUCTS = 8  # coordinates of which all products are taken; of more, squares alone
+MAX_CUTS = 3  # that are returned
 
 Blocks = tuple[tuple[int, ...], ...]
 
@@ -50,18 +50,18 @@ def repeated_blocks(theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, "n d
         ()
     """
     n, dim = x.shape
-    if n < FEWEST_ROWS or not 2 <= dim <= MOST_COORDINATES:
+    if n < MIN_ROWS or not 2 <= dim <= MAX_COORDINATES:
         return ()
-    some = np.random.default_rng(0).permutation(n)[: min(ROWS, NUMBERS // dim)]
+    some = np.random.default_rng(0).permutation(n)[: min(ROWS, MAX_VALUES // dim)]
     phi = _monomials(_normal_scores(np.asarray(theta, float)[some]), constant=True)
     values = np.asarray(x, float)[some]
-    found: list[Blocks] = []
+    accepted: list[Blocks] = []
     for blocks in _cuts(dim):
-        if _are_alike(phi, values[:, np.array(blocks)]):
-            found.append(blocks)
-        if len(found) == MOST_CUTS:
+        if _same_law(phi, values[:, np.array(blocks)]):
+            accepted.append(blocks)
+        if len(accepted) == MAX_CUTS:
             break
-    return tuple(found)
+    return tuple(accepted)
 
 
 def _cuts(dim: int) -> Iterator[Blocks]:
@@ -73,7 +73,7 @@ def _cuts(dim: int) -> Iterator[Blocks]:
             yield tuple(tuple(int(i) for i in block) for block in cut)
 
 
-def _are_alike(phi: Float[np.ndarray, "n feature"], y: Float[np.ndarray, "n block dim"]) -> bool:
+def _same_law(phi: Float[np.ndarray, "n feature"], y: Float[np.ndarray, "n block dim"]) -> bool:
     n, k, d = y.shape
     scores = _normal_scores(y.reshape(n * k, d))  # ranks among all blocks
     g = _monomials(scores, constant=False).reshape(n, k, -1)
@@ -89,5 +89,5 @@ def _normal_scores(values: np.ndarray) -> np.ndarray:
 
 def _monomials(z: np.ndarray, *, constant: bool) -> np.ndarray:
     """Return columns z_i, z_i z_j and, if wanted, ones."""
-    i, j = np.triu_indices(z.shape[1]) if z.shape[1] <= MOST_PRODUCTS else np.diag_indices(z.shape[1])
+    i, j = np.triu_indices(z.shape[1]) if z.shape[1] <= MAX_PRODUCTS else np.diag_indices(z.shape[1])
     return np.concatenate([np.ones((len(z), int(constant))), z, z[:, i] * z[:, j]], axis=1)

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.compiling import AS_USUAL, large_program
+from unle.compiling import DEFAULT_OPTIONS, large_program
 from unle.errors import FitError, InputError
 from unle.progress import progress
 from unle.train.splits import Splits
@@ -154,7 +154,7 @@ def _start(keys, loss: Loss, trained, fixed, t, w, splits: Splits, settings: Des
     return eqx.filter_vmap(one)(keys, trained, fixed, splits.held_out)
 
 
-@partial(large_program, options=AS_USUAL)
+@partial(large_program, options=DEFAULT_OPTIONS)
 def _chunk(state: _State, keys, first, loss: Loss, fixed, t, w, splits: Splits, settings: Descent) -> _State:
     optimiser = _optimiser(settings)
     batch = min(settings.batch, splits.train.shape[1])

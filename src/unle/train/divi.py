@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.compiling import REPEATEDLY, large_program
+from unle.compiling import TRAINING_OPTIONS, large_program
 from unle.models import LogNormaliser, TiltedModel
 from unle.samplers import AbstractKernel, Mala, SharedStepSize, run_chains
 from unle.train.log_normaliser_fit import LogNormaliserTraining, match_gradients
@@ -79,7 +79,7 @@ def fit_divi(
     return DiviFit(b, error, float(acceptance))
 
 
-@partial(large_program, options=REPEATEDLY)
+@partial(large_program, options=TRAINING_OPTIONS)
 def _gradients(key: PRNGKeyArray, model: TiltedModel, t, w, chains: DiviChains) -> tuple[Array, Array]:
     key_warm, key_run = jr.split(key)
 

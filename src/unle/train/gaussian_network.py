@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.compiling import SEARCHING, large_program
+from unle.compiling import LARGE_BATCH_OPTIONS, large_program
 from unle.models import ConditionalGaussian, Mlp, NeuralCorrection
 from unle.progress import progress
 from unle.space.host_device import keys, on_device, split
@@ -179,7 +179,7 @@ def _zeros(tree):
     return jax.tree.map(lambda leaf: on_device(np.zeros(leaf.shape), leaf.dtype), tree)
 
 
-@partial(large_program, options=SEARCHING)
+@partial(large_program, options=LARGE_BATCH_OPTIONS)
 def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, settings: "GaussianTraining") -> _Fit:
     optimiser = _optimiser(settings)
     batch = _batch(settings)

@@ -38,7 +38,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from unle.compiling import REPEATEDLY, large_program
+from unle.compiling import TRAINING_OPTIONS, large_program
 from unle.errors import InputError, Outcome
 from unle.models import AbstractEnergy, FixedMeasure, LogNormaliser, MlpEnergy, TiltedModel
 from unle.progress import progress
@@ -262,7 +262,7 @@ def _start(
     return _State(energy, energy, optimiser, particles, online, jnp.ones(()), seen)
 
 
-@partial(large_program, options=REPEATEDLY)
+@partial(large_program, options=TRAINING_OPTIONS)
 def _look(
     key: PRNGKeyArray,
     state: _State,

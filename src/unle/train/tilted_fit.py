@@ -22,7 +22,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
-from unle.compiling import REPEATEDLY, large_program, meanwhile
+from unle.compiling import TRAINING_OPTIONS, large_program, meanwhile
 from unle.errors import Outcome
 from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel, reach_of
 from unle.progress import progress
@@ -281,7 +281,7 @@ def _put_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "member 
     return r.at[:, fresh.places].set(_features.function(bases, fresh.t, fresh.w, block=BLOCK))
 
 
-@partial(large_program, options=REPEATEDLY)
+@partial(large_program, options=TRAINING_OPTIONS)
 def _chunk(
     state: _Member,
     joint: JointSpace,

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from unle.compiling import REPEATEDLY, large_program
+from unle.compiling import TRAINING_OPTIONS, large_program
 from unle.models import AbstractBase, TiltedModel
 from unle.train.abstract_particles import AbstractParticles
 from unle.train.joint import JointSpace
@@ -44,7 +44,7 @@ class Validation(NamedTuple):
         return self._replace(rows=rows, gain=rows.mean(axis=1))
 
 
-@partial(large_program, options=REPEATEDLY)
+@partial(large_program, options=TRAINING_OPTIONS)
 def validate(
     keys: Key[Array, " member"],
     joint: JointSpace,
