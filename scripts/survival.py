@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 import unle
-from unle.simulators import fill
+from unle.simulators import run_round
 from unle.store import SimulationStore
 
 HERE = Path(__file__).resolve()
@@ -197,19 +197,19 @@ def identical(n=3000):
     """Compare the bits of all engines, with several chunk sizes."""
     from distributed import Client, LocalCluster
 
-    from unle.simulators import plan
+    from unle.simulators import dispatch
 
     whole = unle.simulate(trivial, Box(), n, seed=1)
     results = {}
     for seconds in (0.002, 0.05, 1.0):
-        plan.SECONDS = seconds
+        dispatch.PIECE_SECONDS = seconds
         results[f"processes, {seconds} s"] = unle.simulate(trivial, Box(), n, seed=1, workers=3)
         with ThreadPoolExecutor(4) as pool:
             results[f"threads, {seconds} s"] = unle.simulate(trivial, Box(), n, seed=1, executor=pool, isolate=False)
         with LocalCluster(2, threads_per_worker=2, dashboard_address=None) as cluster, Client(cluster) as client:
             executor = client.get_executor(pure=False)
             results[f"dask, {seconds} s"] = unle.simulate(trivial, Box(), n, seed=1, executor=executor)
-    plan.SECONDS = 1.0
+    dispatch.PIECE_SECONDS = 1.0
     same = {name: bool(np.array_equal(sims.x, whole.x)) for name, sims in results.items()}
     say("identical", f"{sum(same.values())} of {len(same)} engines and chunk sizes give the same bits as serial")
     return all(same.values())
@@ -223,7 +223,7 @@ def overhead(n=60_000):
     for simulator in (sleepy, busy):
         with tempfile.TemporaryDirectory() as folder, SimulationStore(f"{folder}/s.sqlite") as store:
             start = time.perf_counter()
-            fill(store, simulator, Box().sample(n), workers=4)
+            run_round(store, simulator, Box().sample(n), workers=4)
             seconds = time.perf_counter() - start
             inside = store.read(0).seconds.sum() / 4
         say(
@@ -266,10 +266,10 @@ def million(n=1_000_000):
     import psutil
     from distributed import Client, LocalCluster
 
-    from unle.simulators.engine import SHORT_LOG
+    from unle.simulators.workers import SHORT_DASK_LOG
 
     with (
-        dask.config.set(SHORT_LOG),
+        dask.config.set(SHORT_DASK_LOG),
         LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
         tempfile.TemporaryDirectory() as folder,
@@ -281,7 +281,7 @@ def million(n=1_000_000):
         memory = []
         start = time.perf_counter()
         done = background.submit(_watch, process, memory, start)
-        fill(kept, trivial, theta, seed=1, executor=client.get_executor(pure=False))
+        run_round(kept, trivial, theta, seed=1, executor=client.get_executor(pure=False))
         seconds = time.perf_counter() - start
         memory.append((None, None))
         done.result()

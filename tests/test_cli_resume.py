@@ -156,7 +156,7 @@ def test_other_settings_are_refused(folder, begun):
 )
 def test_a_wrong_command_gives_one_sentence(tmp_path, monkeypatch, arguments, complaint):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys.modules["unle.simulators.engine"], "PATIENCE", "1s")
+    monkeypatch.setattr(sys.modules["unle.simulators.workers"], "SCHEDULER_TIMEOUT", "1s")
     assert complaint in one_sentence(unle(*arguments))
 
 

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from unle.cli import app
 from unle.posterior import Draws
-from unle.store.json_files import read_sealed, write_sealed
+from unle.store import read_sealed, write_sealed
 
 SETTINGS = ["--method", "sunle", "--budget", "120", "--rounds", "2", "--members", "2", "--iterations", "50"]
 ENDING = ["--draws", "400", "--observation", "1", "--no-report"]

@@ -26,7 +26,7 @@ from unle.models import (
     with_validity,
 )
 from unle.space import fit_theta_space, fit_x_space
-from unle.store.modules import load_module, save_module
+from unle.store.model_files import load_module, save_module
 
 RNG = np.random.default_rng(0)
 THETA_TABLE, X_TABLE = RNG.normal(3.0, 2.0, (400, 1)), RNG.normal([-1.0, 50.0], [0.1, 9.0], (400, 2))

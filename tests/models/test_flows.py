@@ -11,7 +11,7 @@ import pytest
 
 from unle.errors import InputError
 from unle.models import Maf, SplineFlow, flows
-from unle.store.modules import load_module, save_module
+from unle.store.model_files import load_module, save_module
 
 DESIGNS = {"maf": Maf(layers=2, width=6, depth=1), "spline": SplineFlow(layers=2, width=6, depth=1, knots=4)}
 T = jnp.array([0.7])

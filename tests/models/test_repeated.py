@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unle.models import ConditionalGaussian, Mlp, NeuralCorrection, Repeated
-from unle.store.modules import load_module, save_module
+from unle.store.model_files import load_module, save_module
 
 TOGETHER, APART = ((0, 1), (2, 3), (4, 5)), ((0, 3), (1, 4), (2, 5))
 

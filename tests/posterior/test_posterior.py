@@ -16,7 +16,7 @@ from unle.posterior import Chains, Posterior, TemperedSmc
 from unle.posterior.posterior import _is_sampled
 from unle.samplers import RandomWalk, Sweep
 from unle.space import Prior
-from unle.store.modules import save_module
+from unle.store.model_files import save_module
 
 N = 1000
 OBSERVED = np.array([104.0, 35.0])

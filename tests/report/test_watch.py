@@ -17,9 +17,7 @@ from unle.cli import app
 from unle.cli.glance import describe, look
 from unle.cli.watch import panel
 from unle.errors import InputError, StoreError
-from unle.store import RunDirectory
-from unle.store.lock import held, this_machine
-from unle.store.peek import peek_simulations
+from unle.store import RunDirectory, held, peek_simulations, this_machine
 
 
 @pytest.fixture

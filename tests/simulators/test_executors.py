@@ -14,7 +14,7 @@ import pytest
 
 from unle.errors import InputError, SimulationError
 from unle.simulators import batched, simulate
-from unle.simulators.plan import LARGEST, Plan
+from unle.simulators.dispatch import LARGEST_PIECE, Plan
 from unle.store import SimulationStore
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import a test
@@ -207,8 +207,8 @@ def test_a_task_built_in_travels_without_jax():
     """In fresh interpreters: here the functions are wrapped by the type checker, which does not travel."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     pack = (
-        "import sys, unle; from unle.simulators.serialise import ship; "
-        "sys.stdout.buffer.write(ship(unle.task('two_moons').simulator))"
+        "import sys, unle; from unle.simulators.workers import serialise; "
+        "sys.stdout.buffer.write(serialise(unle.task('two_moons').simulator))"
     )
     blob = subprocess.run([sys.executable, "-c", pack], capture_output=True, check=True, env=environment).stdout
     unpack = (
@@ -264,7 +264,7 @@ def test_pieces_of_work_grow_to_about_a_second_and_shrink_towards_the_end():
     sizes = []
     while len(plan):
         ids, _ = plan.take(4)
-        plan.learn(ids, 0.001 * len(ids))
+        plan.learn(len(ids), 0.001 * len(ids))
         sizes.append(len(ids))
     assert sizes[:3] == [1, 8, 64]
     assert max(sizes) == 1000
@@ -276,13 +276,13 @@ def test_pieces_of_trivial_work_are_bounded():
     plan = Plan(np.arange(10**6), None)
     for _ in range(10):
         ids, _ = plan.take(4)
-        plan.learn(ids, 0.0)
-    assert len(plan.take(4)[0]) == LARGEST
+        plan.learn(len(ids), 0.0)
+    assert len(plan.take(4)[0]) == LARGEST_PIECE
 
 
 def test_lost_work_is_split_into_single_simulations():
     plan = Plan(np.arange(10), None)
-    plan.learn(np.arange(1), 0.001)
+    plan.learn(1, 0.001)
     ids, tries = plan.take(1)
     plan.retry(ids, tries)
     again = [plan.take(1) for _ in ids]

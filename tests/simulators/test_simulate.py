@@ -7,7 +7,7 @@ import pytest
 
 from unle.errors import InputError, StoreError
 from unle.simulators import Simulations, batched, simulate, simulate_at
-from unle.simulators.seeding import generator, generators
+from unle.simulators.piece import Piece
 from unle.store import SimulationStore
 
 
@@ -271,7 +271,8 @@ def test_a_batched_simulator_gets_chunks_seeded_by_their_first_row():
     assert sizes == [256, 256, 88]
     for start in (0, 256, 512):
         theta = sims.theta[start : start + 256]
-        noise = generator(4, 0, start).normal(size=theta.shape)
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(4, spawn_key=(0, start))))
+        noise = rng.normal(size=theta.shape)
         np.testing.assert_array_equal(sims.x[start : start + 256], theta + noise)
 
 
@@ -326,7 +327,7 @@ def test_workers_need_no_jax(tmp_path):
         "import unle.simulators;"
         "sys.exit('jax' in sys.modules)"
     )
-    source = sys.modules["unle.simulate"].__path__[0] + "/.."
+    source = sys.modules["unle.simulators"].__path__[0] + "/.."
     assert subprocess.run([sys.executable, "-c", code, source], check=False).returncode == 0
 
 
@@ -380,12 +381,31 @@ def test_rounds_are_joined():
 
 
 @pytest.mark.parametrize("seed", [0, 2**32 + 1, 2**200 + 7])
-def test_generators_made_together_are_those_of_numpy(seed):
+def test_generators_are_those_of_numpy_and_stay_the_same_numbers(seed):
     ids = np.array([0, 1, 2, 3, 5, 2**31, 2**32 - 1, 2**32, 2**40 + 3, 2**62])
     for round in (0, 3, 2**33):
-        for i, rng in zip(ids.tolist(), generators(seed, round, ids), strict=True):
+        piece = Piece(np.zeros((len(ids), 1)), ids, seed, round)
+        for k, i in enumerate(ids.tolist()):
+            rng = piece.generator(k)
             wanted = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(round, i)))
             assert rng.bit_generator.state == wanted.bit_generator.state
-            children, their = rng.spawn(2), wanted.spawn(2)
-            assert children[1].bit_generator.state == their[1].bit_generator.state
+            assert rng.spawn(2)[1].bit_generator.state == wanted.spawn(2)[1].bit_generator.state
             assert pickle.loads(pickle.dumps(rng)).random() == wanted.random()
+
+
+def test_stored_runs_go_on_with_the_numbers_they_began_with():
+    """Numbers of an earlier version: a resumed run must not mix two kinds of seeds."""
+    sims = simulate_at(lambda theta, rng: rng.normal(size=2), np.zeros((3, 1)), seed=7, round=2)
+    np.testing.assert_array_equal(
+        sims.x,
+        [
+            [0.49007210333205337, -0.035643046965087195],
+            [0.7277188570688675, -0.3700160729949427],
+            [-0.09992043539487541, -0.8322043606145318],
+        ],
+    )
+    rows = simulate_at(batched(lambda theta, rng: rng.normal(size=(len(theta), 1))), np.zeros((300, 1)), seed=7)
+    np.testing.assert_array_equal(
+        rows.x[[0, 1, 255, 256, 299], 0],
+        [0.1489874334251287, -0.6382234586634595, -0.4072785174296101, -1.1353249850966252, 0.013591113281556646],
+    )

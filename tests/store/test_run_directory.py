@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError, StoreError
-from unle.store import RunDirectory
-from unle.store.json_files import plain, write_atomically, write_json
+from unle.store import RunDirectory, plain, write_atomically, write_json
 
 SETTINGS = {"method": "aunle", "seed": 0, "prior": {"low": np.array([-1.0, -1.0])}, "layers": (50, 50)}
 

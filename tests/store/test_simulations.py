@@ -59,7 +59,7 @@ def test_invalid_rows_are_kept_with_their_reason(path):
 
 
 def test_rows_of_every_kind_come_back_whatever_their_neighbours(path, monkeypatch):
-    monkeypatch.setattr(sys.modules["unle.store.reading"], "AT_ONCE", 7)
+    monkeypatch.setattr(sys.modules["unle.store.reading"], "SPAN_ROWS", 7)
     rng = np.random.default_rng(0)
     ids = np.sort(rng.choice(1000, size=60, replace=False))
     ids[-1] = 2**62  # a gap that nobody may walk through step by step

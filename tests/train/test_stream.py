@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unle.store import SimulationStore
-from unle.store.lots import Reservoir
+from unle.store import Reservoir, SimulationStore
 from unle.train.stream import Stream, scatter_rows
 
 ROWS, WINDOW, HELD_OUT, SEED = 3000, 500, 60, [4, 2]

@@ -62,8 +62,7 @@ def import_simulations(
     """Bring simulations that were made elsewhere into a run directory: `unle run MODEL --simulations DIR` uses them."""
     with plain_ending():
         from unle.simulators import Simulations
-        from unle.store import RunDirectory
-        from unle.store.json_files import sha256_of
+        from unle.store import RunDirectory, sha256_of
 
         chosen = [name.strip() for name in parameters.split(",") if name.strip()]
         simulations = Simulations.load(file, parameters=chosen)

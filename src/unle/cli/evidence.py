@@ -10,8 +10,7 @@ from unle.cli.whereabouts import recall
 from unle.diagnose import Evidence
 from unle.errors import InputError, StoreError
 from unle.posterior import Draws
-from unle.store import RunDirectory
-from unle.store.json_files import sha256_of
+from unle.store import RunDirectory, sha256_of
 
 
 def gather(

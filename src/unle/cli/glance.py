@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unle.store import RunDirectory
-from unle.store.counting import read_counts
+from unle.store import RoundCount, RunDirectory, peek_simulations, read_counts
 from unle.store.lock import AT, held, last_holder, this_machine
-from unle.store.peek import RoundCount, peek_simulations
 
 SILENCE = 60.0  # seconds without a change that are worth a word
 LONG_SILENCE = 120.0  # seconds after which a lock that cannot be seen from this machine is taken for released

@@ -23,11 +23,8 @@ from unle.methods.paper_aunle import PaperAUNLE
 from unle.methods.sequential import round_sizes
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
-from unle.simulators import Simulations, fill
-from unle.simulators.record import summarise
-from unle.store import RunDirectory, SimulationStore
-from unle.store.json_files import plain
-from unle.store.run_directory import METRICS
+from unle.simulators import Simulations, run_round, summarise
+from unle.store import METRICS, RunDirectory, SimulationStore, plain
 from unle.train import TiltedTraining
 
 METHODS = ("aunle", "sunle", *BASELINES)
@@ -266,7 +263,7 @@ def simulate_into(store: SimulationStore, request: Request, where: Where) -> Non
         _bring(store, request)
         return
     with where.arguments() as arguments:
-        fill(
+        run_round(
             store,
             request.model.simulator,
             np.asarray(request.model.prior.sample(request.budget, seed=request.seed), dtype=np.float64),

@@ -20,9 +20,9 @@ from types import ModuleType
 from typing import Any
 
 from unle.errors import InputError
-from unle.simulators.serialise import MODEL_PREFIX
+from unle.simulators import MODEL_PREFIX
 from unle.space import Prior
-from unle.store.json_files import sha256_of
+from unle.store import sha256_of
 
 BENCHMARK = "unle_bench"  # the package with the built-in tasks
 PRIOR_EXAMPLE = "prior = unle.Prior.uniform(low=[0.0], high=[1.0])"

@@ -60,7 +60,7 @@ def _model(directory: Path, settings: dict[str, Any], given: str | None) -> Any:
     from unle.cli.model import load_model
     from unle.cli.whereabouts import recall
     from unle.errors import StoreError
-    from unle.store.json_files import sha256_of
+    from unle.store import sha256_of
 
     name, expected = settings.get("model"), settings.get("model_sha256")
     if expected is None:

@@ -14,7 +14,7 @@ from unle.methods.sequential import note_losses
 from unle.posterior import Posterior
 from unle.simulators import simulate_at
 from unle.store import RunDirectory
-from unle.store.modules import load_module, save_module
+from unle.store.model_files import load_module, save_module
 
 ENERGIES = "energies"  # of a round, from which the next one starts
 

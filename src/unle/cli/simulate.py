@@ -53,8 +53,7 @@ def simulate_only(model: Any, settings: dict[str, Any], directory: Path, where: 
     import numpy as np
 
     from unle.cli import whereabouts
-    from unle.simulators import fill
-    from unle.simulators.record import summarise
+    from unle.simulators import run_round, summarise
     from unle.store import RunDirectory
 
     run = RunDirectory.create(directory, {**settings, "prior": model.prior.spec()})
@@ -62,7 +61,7 @@ def simulate_only(model: Any, settings: dict[str, Any], directory: Path, where: 
         whereabouts.remember(directory, model.path)
     with run.working(), run.simulating() as store, where.arguments() as arguments:
         store.remember("theta_names", list(model.prior.names))
-        fill(
+        run_round(
             store,
             model.simulator,
             np.asarray(model.prior.sample(settings["budget"], seed=settings["seed"]), dtype=np.float64),

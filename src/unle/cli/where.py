@@ -39,7 +39,7 @@ class Where:
         if self.dask is None:
             yield {"workers": self.workers}
             return
-        from unle.simulators.engine import dask_executor
+        from unle.simulators import dask_executor
 
         with dask_executor(self.dask) as executor:
             yield {"executor": executor}

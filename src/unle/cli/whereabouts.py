@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from unle.errors import StoreError
-from unle.store.json_files import read_json, write_json
+from unle.store import read_json, write_json
 
 
 def remember(directory: Path, model: Path) -> None:

@@ -66,7 +66,7 @@ from unle.diagnose.z_uniformity import z_uniformity
 from unle.errors import InputError, StoreError
 from unle.models import Ensemble, TractableLikelihood
 from unle.progress import progress
-from unle.store.json_files import plain, read_json, write_json
+from unle.store import plain, read_json, write_json
 
 Z_DRAWS = 100  # of the posterior at which Z is estimated: its spread to a tenth
 RANKED = 2000  # draws at which the residual of x_o is looked at

@@ -28,8 +28,7 @@ from unle.diagnose.twins import Twins
 from unle.diagnose.within import Members, members_within
 from unle.models import Ensemble, Mixture, TractableLikelihood
 from unle.posterior import Draws, Posterior
-from unle.simulators import simulate
-from unle.simulators.run import simulate_at
+from unle.simulators import simulate, simulate_at
 
 PAIRS = 300
 WEIGHED = 500  # draws of each of their posteriors: levels are exact with any number

@@ -21,8 +21,7 @@ from unle.progress import progress
 from unle.simulators import Simulations
 from unle.space import Blocks, Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, repeated_blocks
 from unle.space.host_device import on_device
-from unle.store import SimulationStore, StoredRows
-from unle.store.lots import Reservoir
+from unle.store import Reservoir, SimulationStore, StoredRows
 from unle.train import Splits, Stream, fit_validity, held_out_size, make_splits
 
 FEWEST_ROWS = 1000  # of a window; a smaller one is no sample of anything

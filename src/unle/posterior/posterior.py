@@ -36,7 +36,7 @@ from unle.posterior.run_sampler import (
 )
 from unle.space import Prior
 from unle.space.host_device import on_device
-from unle.store.modules import load_module, save_module
+from unle.store.model_files import load_module, save_module
 
 MAP_DRAWS = 1000  # among which the search for the mode looks for places to begin
 MAP_STARTS = 8  # of them

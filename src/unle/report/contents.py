@@ -18,9 +18,7 @@ from unle.plot.timing import stage_seconds
 from unle.posterior import Draws, Posterior
 from unle.report.figures import Picture, picture, picture_of
 from unle.report.words import NUMBERS_SHOWN, command, prior_rows, setting_rows, short_number
-from unle.store import RunDirectory
-from unle.store.json_files import read_json
-from unle.store.simulations import Tally
+from unle.store import RunDirectory, Tally, read_json
 
 MOST_CONDITIONAL = 12  # parameters; more take minutes
 PRIOR_DRAWS = 4000

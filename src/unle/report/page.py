@@ -11,8 +11,7 @@ from unle.diagnose import Findings
 from unle.diagnose.record import short
 from unle.posterior import Draws, Posterior
 from unle.report.contents import contents
-from unle.store import RunDirectory
-from unle.store.json_files import write_atomically
+from unle.store import RunDirectory, write_atomically
 
 
 def write_report(

@@ -1,26 +1,34 @@
-"""Running simulators: seeds for every simulation, failures as invalid rows, nothing lost.
+"""Running simulators: a seed for every simulation, failures as invalid rows, nothing lost.
+
+A simulator and parameters come in; `Simulations` go out, or rows in a `SimulationStore`. Read in this order:
+`run_round` (the public functions), `simulations` (their result), `outputs` and `piece` (what runs beside the
+simulator), `writer` (what is stored), `dispatch` and `workers` (many processes), `sandbox` and `child` (simulators that
+hang or crash); `jax_simulator` and `subprocess_simulator` (other kinds of simulators); `dry_run`.
 
 What runs inside a simulator's process imports numpy and the simulator, never jax.
 """
 
-from unle.simulators.batched import Batched, batched
 from unle.simulators.dry_run import DryRun, dry_run
-from unle.simulators.jax_simulator import OnDevice, jax_simulator
-from unle.simulators.record import Simulations
-from unle.simulators.run import simulate, simulate_at
-from unle.simulators.run_round import fill
+from unle.simulators.jax_simulator import JaxSimulator, jax_simulator
+from unle.simulators.piece import Batched, batched
+from unle.simulators.run_round import run_round, simulate, simulate_at
+from unle.simulators.simulations import Simulations, summarise
 from unle.simulators.subprocess_simulator import command
+from unle.simulators.workers import MODEL_PREFIX, dask_executor
 
 __all__ = [
+    "MODEL_PREFIX",
     "Batched",
     "DryRun",
-    "OnDevice",
+    "JaxSimulator",
     "Simulations",
     "batched",
     "command",
+    "dask_executor",
     "dry_run",
-    "fill",
     "jax_simulator",
+    "run_round",
     "simulate",
     "simulate_at",
+    "summarise",
 ]

@@ -1,7 +1,7 @@
-"""The inside of a sandbox: a process that simulates what it is sent, and may die doing so.
+"""The inside of a sandbox: a process that simulates the pieces it is sent, and may die doing so.
 
-It is started by `unle.simulators.sandbox`, speaks with it over one socket, and ends when its parent does. It imports
-numpy and the simulator, never jax.
+It is started by `unle.simulators.sandbox`, talks to it over one socket, and ends when its parent does. It imports numpy
+and the simulator, never jax.
 """
 
 import contextlib
@@ -15,41 +15,17 @@ import threading
 import time
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-FLUSH_SECONDS = 0.05  # finished rows wait at most this long for the journey to the parent
-IDLE_SECONDS = 60.0  # without work for so long, a sandbox ends; its parent starts another one when needed
-NOWHERE = -1  # the position while no simulation is running
+FLUSH_SECONDS = 0.05  # finished rows are sent after at most this long
+IDLE_SECONDS = 60.0  # without work for so long, the process ends; its parent starts another one when needed
+NO_POSITION = -1  # while no simulation is running
 
 POSITION = struct.Struct("q")
 
 
-class Order(NamedTuple):
-    """What a parent sends.
-
-    Attributes:
-        theta: parameters.
-        ids: number of each simulation.
-        seed: of the run.
-        round: of the run.
-        alone: simulate each row by itself, also those of a batched simulator.
-    """
-
-    theta: np.ndarray
-    ids: np.ndarray
-    seed: int
-    round: int
-    alone: bool = False
-
-    def between(self, start: int, stop: int) -> "Order":
-        """Return a part of the order."""
-        return self._replace(theta=self.theta[start:stop], ids=self.ids[start:stop])
-
-
 def main(channel: int, board: int) -> None:
-    """Serve the parent.
+    """Simulate what the parent sends.
 
     Args:
         channel: file descriptor of the socket to the parent.
@@ -61,35 +37,31 @@ def main(channel: int, board: int) -> None:
     with mmap.mmap(board, POSITION.size) as position, contextlib.suppress(EOFError, OSError):
         simulator = _load(connection)
         while connection.poll(IDLE_SECONDS):
-            order = connection.recv()
-            _serve(connection, position, simulator, order)
+            piece, alone = connection.recv()
+            _simulate(connection, position, simulator, piece, alone=alone)
 
 
-def _serve(connection: Connection, position: mmap.mmap, simulator: Any, order: Order) -> None:
-    """Simulate, and send chunks of finished rows every now and then."""
-    from unle.simulators.chunk import Chunk
-    from unle.simulators.rows import run_rows, run_single
+def _simulate(connection: Connection, position: mmap.mmap, simulator: Any, piece: Any, *, alone: bool) -> None:
+    """Simulate a piece, and send finished rows every now and then."""
+    from unle.simulators.piece import run_piece
 
-    worker = f"{socket.gethostname()}:{os.getpid()}"
-    kwargs = {"seed": order.seed, "round": order.round}
-    if order.alone:
-        rows = ([run_single(simulator, t, i, **kwargs)] for t, i in zip(order.theta, order.ids, strict=True))
-    else:
-        rows = run_rows(simulator, order.theta, order.ids, **kwargs)
+    worker, known_names = f"{socket.gethostname()}:{os.getpid()}", {}
     waiting, done, sent = [], 0, time.monotonic()
     position[:] = POSITION.pack(0)
-    for finished in rows:
-        waiting += finished
+    for finished in run_piece(simulator, piece, alone=alone):
+        for outcome in finished:  # equal names are one object: pickle then sends them once
+            names = known_names.setdefault(outcome.names, outcome.names)
+            waiting.append(outcome._replace(worker=worker, names=names))
         done += len(finished)
         position[:] = POSITION.pack(done)
-        if time.monotonic() - sent > FLUSH_SECONDS or done == len(order.ids):
-            connection.send(Chunk.of(waiting, worker))
+        if time.monotonic() - sent > FLUSH_SECONDS or done == len(piece.ids):
+            connection.send(waiting)
             waiting, sent = [], time.monotonic()
-    position[:] = POSITION.pack(NOWHERE)
+    position[:] = POSITION.pack(NO_POSITION)
 
 
 def _load(connection: Connection) -> Any:
-    """Receive the simulator; say whether that worked."""
+    """Receive the simulator; answer with the traceback if that fails."""
     import cloudpickle
 
     blob = connection.recv_bytes()

@@ -1,42 +1,93 @@
-"""The driver: keeps an executor busy, takes what comes back, and does again what was lost on the way.
+"""Keep an executor busy, store what comes back, and do again what was lost on the way.
 
-Two kinds of failure meet here, and are never mixed. A simulation that fails is a row with a reason, and comes back as
-any other. An executor that fails (a node vanished, a pool broke, a piece of work was cancelled) raises; its simulations
-are done again, one by one, a few times each.
+There are two kinds of failure. A simulation that fails is an outcome with a reason, and comes back as any other. An
+executor that fails (a node vanished, a pool broke, a piece of work was cancelled) raises; its simulations are done
+again, one by one, a few times each.
+
+A piece of work should take about a second: long enough that handing it over costs nothing, short enough that a lost
+one does not hurt, and that all workers finish together. How long a simulation takes is learned on the way; the first
+pieces are single simulations.
 """
 
 import queue
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Executor, Future
 
 import numpy as np
 
 from unle.errors import InputError, SimulationError, UnleWarning
 from unle.progress import AbstractBar
-from unle.simulators.chunk import Chunk, Row
-from unle.simulators.engine import Engine
-from unle.simulators.plan import SECONDS, Plan
-from unle.simulators.rows import reason_of
+from unle.simulators.outputs import Outcome, reason_of
 from unle.simulators.sandbox import CannotLoad, Stopped
-from unle.simulators.work import Work
-from unle.simulators.writer import Book
+from unle.simulators.workers import Work, run_work, worker_count
+from unle.simulators.writer import Writer
 
+PIECE_SECONDS = 1.0  # that a piece of work should take
+LARGEST_PIECE = 10_000  # simulations
+LARGEST_GROWTH = 8  # of a piece over the one before: the first timings may mislead
 TRIES = 5  # of a simulation whose worker is lost every time
-FAILURES = 8  # of the executor, before it has done anything: then it will not recover
-GRACE = 3 * SECONDS  # after Ctrl-C, for pieces of work that are under way
-SILENCE = 10.0  # seconds without a result after which somebody should be told why
+FIRST_FAILURES = 8  # of an executor that has done nothing else: then it will not recover
+INTERRUPT_SECONDS = 3.0  # after Ctrl-C, for pieces of work that are under way
+QUIET_SECONDS = 10.0  # without a result, after which a warning says why
 
 
-def dispatch(engine: Engine, plan: Plan, make_work: Callable[[np.ndarray], Work], book: Book, bar: AbstractBar) -> None:
+class Plan:
+    """Which simulations are still to do, and how many to do at once.
+
+    Args:
+        ids: their numbers, ascending.
+        block: the rows of a batched simulator's block; None for simulators of single rows.
+    """
+
+    def __init__(self, ids: np.ndarray, block: int | None):
+        self._block = block
+        self._ids = ids
+        self._next = 0
+        self._again: deque[tuple[np.ndarray, int]] = deque()
+        self._size, self._seconds = 1.0, None
+
+    def __len__(self) -> int:
+        return len(self._ids) - self._next + sum(len(ids) for ids, _ in self._again)
+
+    def take(self, workers: int) -> tuple[np.ndarray, int]:
+        """Return the numbers of the next piece of work, and how often it was tried before."""
+        if self._again:
+            return self._again.popleft()
+        if self._block is not None:
+            first = int(self._ids[self._next]) // self._block
+            stop = int(np.searchsorted(self._ids, (first + 1) * self._block))
+        else:
+            left = len(self._ids) - self._next
+            share = -(-left // (2 * workers))  # towards the end pieces become smaller, and workers finish together
+            stop = self._next + max(1, min(int(self._size), share, LARGEST_PIECE))
+        ids, self._next = self._ids[self._next : stop], stop
+        return ids, 0
+
+    def learn(self, count: int, seconds: float) -> None:
+        """Take note that so many simulations took so long in all."""
+        each = max(seconds / count, 1e-7)
+        self._seconds = each if self._seconds is None else 0.7 * self._seconds + 0.3 * each
+        self._size = min(PIECE_SECONDS / self._seconds, LARGEST_GROWTH * max(self._size, 1.0))
+
+    def retry(self, ids: np.ndarray, tries: int) -> None:
+        """Do these again: one by one, so that a bad one is found; a block stays together."""
+        pieces = [ids] if self._block is not None else [ids[i : i + 1] for i in range(len(ids))]
+        self._again.extend((piece, tries + 1) for piece in pieces)
+
+
+def dispatch(
+    executor: Executor, plan: Plan, make_work: Callable[[np.ndarray], Work], writer: Writer, bar: AbstractBar
+) -> None:
     """Do everything in the plan.
 
     Args:
-        engine: where.
+        executor: does the work.
         plan: what is to do.
         make_work: turns numbers of simulations into a piece of work; it may add rows, those of a block.
-        book: takes the results.
+        writer: takes the results.
         bar: shows them.
 
     Raises:
@@ -44,76 +95,76 @@ def dispatch(engine: Engine, plan: Plan, make_work: Callable[[np.ndarray], Work]
         SimulationError: the executor does not work.
         StoreError: the results cannot be written.
     """
-    pilot = _Pilot(engine, plan, make_work, book, bar)
+    dispatcher = _Dispatcher(executor, plan, make_work, writer, bar)
     try:
-        while len(plan) or pilot.flying:
-            pilot.launch()
-            pilot.land()
+        while len(plan) or dispatcher.pending:
+            dispatcher.submit()
+            dispatcher.collect(QUIET_SECONDS)
     except KeyboardInterrupt:
-        pilot.land_what_flies(GRACE)
+        dispatcher.collect_what_runs(INTERRUPT_SECONDS)
         raise
     finally:
-        for future in pilot.flying:
+        for future in dispatcher.pending:
             future.cancel()
 
 
-class _Pilot:
+class _Dispatcher:
     """The pieces of work that are under way."""
 
-    def __init__(self, engine: Engine, plan: Plan, make_work: Callable, book: Book, bar: AbstractBar):
-        self._engine, self._plan, self._make_work, self._book, self._bar = engine, plan, make_work, book, bar
-        self.flying: dict[Future, tuple[np.ndarray, np.ndarray, int]] = {}
-        self._landed: queue.SimpleQueue[Future] = queue.SimpleQueue()
+    def __init__(self, executor: Executor, plan: Plan, make_work: Callable, writer: Writer, bar: AbstractBar):
+        self._executor, self._plan, self._make_work, self._writer, self._bar = executor, plan, make_work, writer, bar
+        self.pending: dict[Future, tuple[np.ndarray, np.ndarray, int]] = {}
+        self._done: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._failures, self._successes = 0, 0
-        self._slots, self._asked = 1, -np.inf
+        self._workers, self._counted = 1, -np.inf
 
-    def launch(self) -> None:
-        """Keep two pieces of work per slot under way: one that runs and one that waits its turn."""
-        if time.monotonic() - self._asked > SECONDS:
-            self._slots, self._asked = max(1, self._engine.slots()), time.monotonic()
-        while len(self._plan) and len(self.flying) < 2 * self._slots:
-            ids, tries = self._plan.take(self._slots)
+    def submit(self) -> None:
+        """Keep two pieces of work per worker under way: one that runs and one that waits."""
+        if time.monotonic() - self._counted > PIECE_SECONDS:
+            self._workers, self._counted = max(1, worker_count(self._executor)), time.monotonic()
+        while len(self._plan) and len(self.pending) < 2 * self._workers:
+            ids, tries = self._plan.take(self._workers)
             work = self._make_work(ids)
             try:
-                future = self._engine.submit(work)
+                future = self._executor.submit(run_work, work)
             except Exception as error:
                 raise SimulationError(
                     f"the executor takes no more work ({reason_of(error)}). What was simulated is kept: "
                     "start a new executor, or use workers=..., and go on."
                 ) from error
-            self.flying[future] = ids, work.ids, tries
-            future.add_done_callback(self._landed.put)
+            self.pending[future] = ids, work.piece.ids, tries
+            future.add_done_callback(self._done.put)
 
-    def land(self, seconds: float = SILENCE) -> None:
+    def collect(self, seconds: float) -> None:
         """Wait for results, and store all that are there in one transaction."""
         try:
-            landed = [self._landed.get(timeout=seconds)]
+            done = [self._done.get(timeout=seconds)]
         except queue.Empty:
-            if not self._engine.slots():
+            if not worker_count(self._executor):
                 warnings.warn("the cluster has no workers; waiting for one.", UnleWarning, stacklevel=2)
             return
-        while not self._landed.empty():
-            landed.append(self._landed.get())
-        for future in landed:
+        while not self._done.empty():
+            done.append(self._done.get())
+        for future in done:
             self._take(future)
-        self._book.write()
-        self._book.check()
+        self._writer.write()
+        self._writer.check()
 
-    def land_what_flies(self, seconds: float) -> None:
-        """Store what is finished within the next few seconds."""
+    def collect_what_runs(self, seconds: float) -> None:
+        """Store what is finished within the next few seconds; cancel what has not begun."""
         end = time.monotonic() + seconds
-        for future in list(self.flying):
+        for future in list(self.pending):
             if future.cancel():
-                del self.flying[future]
-        while self.flying and (left := end - time.monotonic()) > 0:
-            self.land(left)
+                del self.pending[future]
+        while self.pending and (left := end - time.monotonic()) > 0:
+            self.collect(left)
 
     def _take(self, future: Future) -> None:
-        if future not in self.flying:
+        if future not in self.pending:
             return
-        ids, done, tries = self.flying.pop(future)
+        ids, simulated, tries = self.pending.pop(future)
         try:
-            chunk: Chunk = future.result()
+            outcomes: list[Outcome] = future.result()
         except CannotLoad as error:
             lines = str(error).strip().split("\n")
             raise InputError(
@@ -126,22 +177,24 @@ class _Pilot:
             self._lost(ids, tries, error)
             return
         self._successes += 1
-        if len(done) > len(ids):  # a block, of which some rows were there already
-            chunk = chunk.part(np.isin(done, ids))
-        self._plan.learn(ids, float(chunk.seconds.sum()))
-        self._book.add(ids, chunk)
-        self._bar.advance(len(ids), note=self._book.note())
+        if len(simulated) > len(ids):  # a block, of which some rows were there already
+            outcomes = [outcomes[k] for k in np.flatnonzero(np.isin(simulated, ids))]
+        self._plan.learn(len(ids), sum(outcome.seconds for outcome in outcomes))
+        self._keep(ids, outcomes)
 
     def _lost(self, ids: np.ndarray, tries: int, error: BaseException) -> None:
         """Do again what an executor lost, or give it up."""
         self._failures += 1
-        if not self._successes and self._failures >= FAILURES:
+        if not self._successes and self._failures >= FIRST_FAILURES:
             raise SimulationError(
                 f"the executor failed {self._failures} times and did nothing else, at last with {reason_of(error)}."
             ) from error
         if tries + 1 < TRIES:
             self._plan.retry(ids, tries)
-            return
-        reason = f"crashed: its worker was lost {TRIES} times ({reason_of(error)})"
-        self._book.add(ids, Chunk.of([Row(None, reason, 0.0) for _ in ids]))
-        self._bar.advance(len(ids), note=self._book.note())
+        else:
+            reason = f"crashed: its worker was lost {TRIES} times ({reason_of(error)})"
+            self._keep(ids, [Outcome(None, reason, 0.0)] * len(ids))
+
+    def _keep(self, ids: np.ndarray, outcomes: list[Outcome]) -> None:
+        self._writer.add(ids, outcomes)
+        self._bar.advance(len(ids), note=self._writer.note())

@@ -1,4 +1,4 @@
-"""A look before the leap: a handful of simulations that tell what a whole budget will be like.
+"""A few simulations that tell how long a whole budget will take, and what comes back.
 
 Example:
     >>> import numpy as np, unle
@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 
 from unle.progress import silence
-from unle.simulators.batched import CHUNK, Batched, batched
-from unle.simulators.jax_simulator import OnDevice
-from unle.simulators.record import Simulations, count_reasons
-from unle.simulators.rows import explains
-from unle.simulators.run import Samples, simulate_at
+from unle.simulators.jax_simulator import JaxSimulator
+from unle.simulators.outputs import explains
+from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, batched
+from unle.simulators.run_round import Samples, simulate_at
+from unle.simulators.simulations import Simulations, count_reasons
 
-SIMULATIONS, SECONDS = 20, 10.0  # it ends after so many simulations, or so many seconds
+MOST_SIMULATIONS, MOST_SECONDS = 20, 10.0  # it ends after so many simulations, or after about so many seconds
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a handful of simulations showed.
+    """What a few simulations showed.
 
     Attributes:
         dim_theta: number of parameters.
@@ -100,19 +100,19 @@ def dry_run(
     Returns:
         A record that prints as a few lines.
     """
-    block = CHUNK if isinstance(simulator, Batched) else getattr(simulator, "batch", 1)
-    theta = np.asarray(prior.sample(max(SIMULATIONS, block), seed=seed), dtype=np.float64)
-    if isinstance(simulator, OnDevice):
-        simulator.run(theta[:block], np.arange(block), seed=seed, round=0)  # compiles, which is not timed
+    block = BLOCK_ROWS if isinstance(simulator, Batched) else getattr(simulator, "batch", 1)
+    theta = np.asarray(prior.sample(max(MOST_SIMULATIONS, block), seed=seed), dtype=np.float64)
+    if isinstance(simulator, JaxSimulator):
+        simulator.run(Piece(theta[:block], np.arange(block), seed, 0))  # compiles, which is not timed
     protected = workers is not None or timeout is not None
-    watched = simulator if protected or isinstance(simulator, OnDevice) else _Watched(simulator)
+    watched = simulator if protected or isinstance(simulator, JaxSimulator) else _Watched(simulator)
     wrapped = batched(watched) if isinstance(simulator, Batched) else watched
-    where = {"seed": seed, "workers": 1 if workers is not None else None, "timeout": timeout}
+    options = {"seed": seed, "workers": 1 if workers is not None else None, "timeout": timeout}
     with silence():
-        pieces = [simulate_at(wrapped, theta[:block], **where)]
-        affordable = int(SECONDS / max(float(pieces[0].seconds.sum()), 1e-6))
+        pieces = [simulate_at(wrapped, theta[:block], **options)]
+        affordable = int(MOST_SECONDS / max(float(pieces[0].seconds.sum()), 1e-6))
         if block == 1 and affordable:
-            pieces.append(simulate_at(wrapped, theta[1 : 1 + min(affordable, SIMULATIONS - 1)], **where))
+            pieces.append(simulate_at(wrapped, theta[1 : 1 + min(affordable, MOST_SIMULATIONS - 1)], **options))
     simulations = Simulations.joined([piece for piece in pieces if piece.x.shape[1]] or pieces[:1])
     seconds = np.concatenate([piece.seconds for piece in pieces])
     reasons = [reason for piece in pieces for reason in piece.reasons]
@@ -133,7 +133,7 @@ def dry_run(
 
 
 class _Watched:
-    """A simulator of which one sees what kind of numbers it returns."""
+    """A simulator that remembers what kind of numbers it returned."""
 
     def __init__(self, simulator: Callable):
         self._simulator, self.kind = simulator, "float"
@@ -147,7 +147,7 @@ class _Watched:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it: 3 ms, 12 s, 5 min, 3.2 h."""
+    """Return a time in words: 3 ms, 12 s, 5 min, 3.2 h."""
     for size, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms")):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

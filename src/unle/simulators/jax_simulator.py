@@ -15,23 +15,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.simulators.chunk import Chunk
-from unle.simulators.outputs import WrongResult, flatten_rows
-from unle.simulators.rows import explainer, reason_of
-from unle.store.ragged import Ragged
+from unle.simulators.outputs import Outcome, WrongResult, flatten_rows, reason_of
+from unle.simulators.piece import Piece, outcomes_of_rows
+
+WORKER = "device"
 
 
 @dataclass(frozen=True)
-class OnDevice:
-    """Mark of a JAX simulator; made by `jax_simulator`.
+class JaxSimulator:
+    """A simulator written in JAX; made by `jax_simulator`.
 
     Attributes:
         function: takes a key and one parameter vector.
         sizes: rows of one compiled call, from small to large.
-        explain: says why a row with NaN is not valid; None for plain words.
+        explain: says why a row with NaN is not valid; None for a plain sentence.
     """
 
     function: Callable
@@ -48,29 +47,24 @@ class OnDevice:
         """Call the function once."""
         return self.function(key, theta)
 
-    def run(self, theta: Float[np.ndarray, "n dim"], ids: np.ndarray, *, seed: int, round: int) -> Chunk:
+    def run(self, piece: Piece) -> list[Outcome]:
         """Simulate one block of at most `batch` rows.
 
         The key of a simulation is fold_in(fold_in(key(seed), round), id). A block is filled up with copies of
         its last row to the next of the sizes, so that there is one compilation for each.
         """
-        size = next(size for size in self.sizes if size >= len(ids))
-        surplus = size - len(ids)
-        padded_theta = np.concatenate([theta, np.repeat(theta[-1:], surplus, axis=0)])
-        padded_ids = np.concatenate([ids, np.repeat(ids[-1:], surplus)])
+        n = len(piece.ids)
+        size = next(size for size in self.sizes if size >= n)
+        padded = piece.take(np.minimum(np.arange(size), n - 1))
         start = time.perf_counter()
         try:
-            result = self._program()(seed, round, padded_ids, padded_theta)
+            result = self._program()(piece.seed, piece.round, padded.ids, padded.theta)
             x, names = flatten_rows(result, size)
         except WrongResult as error:
-            return _failed(len(ids), str(error), None)
+            return [Outcome(None, str(error), 0.0, worker=WORKER)] * n
         except Exception as error:  # tracing and compiling run the user's code
-            return _failed(len(ids), reason_of(error), traceback.format_exc())
-        seconds = (time.perf_counter() - start) / len(ids)
-        x = x[: len(ids)]
-        explain = explainer(self)
-        reasons = ["" if good.all() else explain(row) for row, good in zip(x, np.isfinite(x), strict=True)]
-        return Chunk(Ragged.of(x), reasons, np.full(len(ids), seconds), names=names, worker="device")
+            return [Outcome(None, reason_of(error), 0.0, traceback.format_exc(), worker=WORKER)] * n
+        return outcomes_of_rows(self, x[:n], names, time.perf_counter() - start, WORKER)
 
     def _program(self) -> Callable:
         if "program" not in self._compiled:
@@ -100,7 +94,7 @@ def jax_simulator(
     *,
     batch: int | tuple[int, ...] = 1024,
     explain: Callable[[np.ndarray], str] | None = None,
-) -> OnDevice:
+) -> JaxSimulator:
     """Declare a simulator written in JAX.
 
     It is vectorised over many parameter vectors with `jax.vmap`, compiled, and run in this process, on the
@@ -121,8 +115,4 @@ def jax_simulator(
     sizes = tuple(sorted(int(size) for size in (batch if isinstance(batch, tuple) else (batch,))))
     if not sizes or sizes[0] < 1:
         raise InputError(f"expected a batch of at least one row; got {batch}")
-    return OnDevice(function, sizes, explain)
-
-
-def _failed(n: int, reason: str, trace: str | None) -> Chunk:
-    return Chunk(Ragged.of([None] * n), [reason] * n, np.zeros(n), trace, worker="device")
+    return JaxSimulator(function, sizes, explain)

@@ -1,4 +1,4 @@
-"""What a simulator returned, as one vector of numbers, with names if it has them.
+"""What a simulator returned: one vector of numbers, with names if it has them, or the reason why there is none.
 
 Example:
     >>> from unle.simulators.outputs import flatten
@@ -8,13 +8,33 @@ Example:
     (array([1., 2.]), ())
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-LONGEST_REASON = 200
+LONGEST_REASON = 200  # characters
+
+
+class Outcome(NamedTuple):
+    """The outcome of one simulation.
+
+    Attributes:
+        x: the data vector; None if nothing usable came back.
+        reason: why the simulation is not valid; the empty string if it is.
+        seconds: the time it took.
+        traceback: of an exception.
+        names: of the entries of x, if the simulator named them.
+        worker: the process that simulated.
+    """
+
+    x: Float[np.ndarray, "dim_x"] | None
+    reason: str
+    seconds: float
+    traceback: str | None = None
+    names: tuple[str, ...] = ()
+    worker: str = ""
 
 
 class WrongResult(Exception):
@@ -36,19 +56,12 @@ def flatten(result: Any) -> tuple[Float[np.ndarray, "dim_x"], tuple[str, ...]]:
     """
     fields = _fields(result)
     if fields is None:
-        x = numbers(result)
-        x = x[None] if x.ndim == 0 else x
+        x = np.atleast_1d(_numbers(result))
         if x.ndim != 1 or x.size == 0:
             raise WrongResult(f"wrong shape: expected one data vector; got an array of shape {x.shape}; try .ravel()")
         return x, ()
-    parts, names = [], []
-    for name, value in fields.items():
-        part = numbers(value)
-        parts.append(part.ravel())
-        names += _entry_names(str(name), part.shape)
-    if not names:
-        raise WrongResult("wrong shape: expected some data; got an empty dictionary")
-    return np.concatenate(parts), tuple(names)
+    rows, names = _join({name: _numbers(value)[None] for name, value in fields.items()})
+    return rows[0], names
 
 
 def flatten_rows(result: Any, n: int) -> tuple[Float[np.ndarray, "n dim_x"], tuple[str, ...]]:
@@ -63,23 +76,49 @@ def flatten_rows(result: Any, n: int) -> tuple[Float[np.ndarray, "n dim_x"], tup
     """
     fields = _fields(result)
     if fields is None:
-        x = numbers(result)
+        x = _numbers(result)
         if x.ndim != 2 or len(x) != n or x.size == 0:
             raise WrongResult(f"wrong shape: expected {n} rows, one per row of theta; got shape {x.shape}")
         return x, ()
-    parts, names = [], []
-    for name, value in fields.items():
-        part = numbers(value)
+    parts = {name: _numbers(value) for name, value in fields.items()}
+    for name, part in parts.items():
         if part.ndim == 0 or len(part) != n:
             raise WrongResult(f"wrong shape: expected {n} rows in {name!r}, one per row of theta; got {part.shape}")
-        parts.append(part.reshape(n, -1))
-        names += _entry_names(str(name), part.shape[1:])
-    if not names:
-        raise WrongResult("wrong shape: expected some data; got an empty dictionary")
-    return np.concatenate(parts, axis=1), tuple(names)
+    return _join(parts)
 
 
-def numbers(result: Any) -> np.ndarray:
+def explains(simulator: Any) -> bool:
+    """Whether a simulator has a method `explain(x)` for data with NaN: it expects to make such data."""
+    return getattr(simulator, "explain", None) is not None
+
+
+def explainer(simulator: Any) -> Callable[[np.ndarray], str]:
+    """Return what tells why data with NaN are not valid: the simulator's own method, or `not_finite`."""
+    return simulator.explain if explains(simulator) else not_finite
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the kind of an exception and the first line of its message."""
+    message = str(error).strip().split("\n")[0]
+    reason = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return reason[:LONGEST_REASON]
+
+
+def not_finite(x: Float[np.ndarray, "dim_x"]) -> str:
+    """Return the reason for a data vector that has NaN or infinite entries."""
+    bad = np.flatnonzero(~np.isfinite(x))
+    return f"not finite: {len(bad)} of {len(x)} values, the first at position {bad[0]}"
+
+
+def other_names(names: tuple[str, ...], expected: tuple[str, ...]) -> str:
+    """Return the reason for data whose names are not the expected ones, or the empty string."""
+    if names == expected:
+        return ""
+    odd = sorted(set(names) ^ set(expected))
+    return f"other names: {', '.join(odd)[:120]}" if odd else "other names: the same in another order"
+
+
+def _numbers(result: Any) -> np.ndarray:
     """Return the result as a new float64 array: a simulator may fill and return the same buffer every time."""
     if result is None:
         raise WrongResult("returned nothing: expected a data vector; try a return statement in the simulator")
@@ -96,6 +135,14 @@ def _fields(result: Any) -> Mapping | None:
     if isinstance(result, tuple) and hasattr(result, "_asdict"):
         return result._asdict()  # pyright: ignore[reportAttributeAccessIssue]  (checked in the condition)
     return None
+
+
+def _join(parts: Mapping[Any, np.ndarray]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Put named arrays with one row per simulation beside one another."""
+    names = [entry for name, part in parts.items() for entry in _entry_names(str(name), part.shape[1:])]
+    if not names:
+        raise WrongResult("wrong shape: expected some data; got an empty dictionary")
+    return np.concatenate([part.reshape(len(part), -1) for part in parts.values()], axis=1), tuple(names)
 
 
 def _entry_names(name: str, shape: tuple[int, ...]) -> list[str]:

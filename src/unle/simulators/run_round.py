@@ -1,7 +1,16 @@
-"""Fill a store with the simulations of a round: those that it lacks, in this process or through an executor.
+"""Simulate the training set of a round: run the simulator on each parameter vector, keep everything.
 
-Nothing here returns simulations. They go into the store as they come, so that the memory of the driver does not grow
-with their number.
+Rows go into a store as they come, so that an interrupted run loses nothing and the memory of this process does not grow
+with their number. Those that the store holds already are not simulated again.
+
+Example:
+    >>> import numpy as np
+    >>> from unle.simulators import simulate_at
+    >>> def simulator(theta, rng):
+    ...     return theta + rng.normal(size=2)
+    >>> sims = simulate_at(simulator, np.zeros((5, 2)), seed=0)
+    >>> sims.x.shape, bool(sims.valid.all())
+    ((5, 2), True)
 """
 
 import hashlib
@@ -9,31 +18,122 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import nullcontext
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError, StoreError, UnleWarning
 from unle.progress import AbstractBar, progress
-from unle.simulators.batched import CHUNK, Batched
-from unle.simulators.chunk import Chunk
-from unle.simulators.dispatch import dispatch
-from unle.simulators.engine import Engine, processes
-from unle.simulators.jax_simulator import OnDevice
-from unle.simulators.plan import Plan
-from unle.simulators.rows import explains, run_rows
-from unle.simulators.serialise import ship
-from unle.simulators.work import Work
-from unle.simulators.writer import FIRST_TRIES, MANY_TRIES, Book
-from unle.store.simulations import SimulationStore
+from unle.simulators.dispatch import Plan, dispatch
+from unle.simulators.jax_simulator import JaxSimulator
+from unle.simulators.outputs import explains
+from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, run_piece
+from unle.simulators.simulations import Simulations
+from unle.simulators.workers import Work, process_executor, serialise
+from unle.simulators.writer import FIRST_EXPLAINED_TRIES, FIRST_TRIES, Writer
+from unle.store import SimulationStore
 
 SECONDS_BETWEEN_WRITES = 0.5  # in this process: what a crash could cost
+ROWS_BEFORE_FIRST_CHECK = 20  # a simulator that always fails is noticed after so many rows, also a fast one
 
 
-def fill(
+@runtime_checkable
+class Samples(Protocol):
+    """What is asked of a prior here."""
+
+    def sample(self, n: int, *, seed: int = 0) -> Any:
+        """Return `n` parameter vectors, shape (n, dim)."""
+        ...
+
+
+def simulate(
+    simulator: Callable,
+    prior: Samples,
+    n: int,
+    *,
+    seed: int = 0,
+    round: int = 0,
+    store: SimulationStore | None = None,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    timeout: float | None = None,
+    isolate: bool = True,
+) -> Simulations:
+    """Draw `n` parameter vectors from the prior and simulate each once.
+
+    The result depends on the simulator, the prior, `n`, `seed` and `round`, and on nothing else: not on the number of
+    workers, not on the kind of executor, not on interruptions.
+
+    Args:
+        simulator: `simulator(theta, rng)` takes one parameter vector, shape (dim,), and a
+            `numpy.random.Generator`, from which all its randomness must come, and returns one data vector: an
+            array, a list, a number, or a dictionary of these. See `batched`, `jax_simulator` and `command` for
+            other kinds.
+        prior: anything with `sample(n, seed=...)`.
+        n: how many simulations.
+        seed: decides the parameters and every simulation; equal seeds give equal results.
+        round: number of the round, for methods that simulate several times; enters the seeds and the store.
+        store: a table to which rows are written as they come, so that an interrupted run loses nothing; those
+            that it holds already are not simulated again.
+        workers: simulate in so many processes of this machine. None simulates in this one.
+        executor: simulate wherever this `concurrent.futures.Executor` does its work: `client.get_executor()` of a Dask
+            client, an MPI pool, threads.
+        timeout: seconds that one simulation may take; after that it is killed and becomes invalid.
+        isolate: give every worker of `executor` a process of its own for the simulator, so that a crash or a
+            hanging simulation does not harm the worker. False simulates in the worker itself, without time limit.
+
+    Returns:
+        The simulations; one that failed (an exception, NaN, a crash, too long) is invalid, with a reason.
+
+    Raises:
+        InputError: an argument is wrong, or the first simulations all failed; the message says why.
+        StoreError: `store` holds other simulations of this round, or cannot be written.
+        SimulationError: the executor does not work.
+    """
+    if not isinstance(n, int | np.integer) or n < 1:
+        raise InputError(f"expected `n`, the number of simulations, to be a positive whole number; got {n!r}")
+    _check_seed(seed)
+    theta = np.asarray(prior.sample(int(n), seed=seed), dtype=np.float64)
+    options = {"workers": workers, "executor": executor, "timeout": timeout, "isolate": isolate}
+    return simulate_at(simulator, theta, seed=seed, round=round, store=store, **options)
+
+
+def simulate_at(
+    simulator: Callable,
+    theta: Float[np.ndarray, "n dim"],
+    *,
+    seed: int = 0,
+    round: int = 0,
+    store: SimulationStore | None = None,
+    **options: Any,
+) -> Simulations:
+    """Simulate once at each of the given parameter vectors; errors are those of `simulate`.
+
+    Args:
+        simulator: see `simulate`.
+        theta: parameters, one row per simulation.
+        seed: decides every simulation.
+        round: number of the round.
+        store: a table to write to.
+        options: `workers`, `executor`, `timeout` and `isolate`, see `simulate`.
+
+    Returns:
+        The simulations, in the order of `theta`.
+    """
+    _check_seed(seed)
+    theta = np.asarray(theta, dtype=np.float64)
+    if theta.ndim != 2 or 0 in theta.shape or not np.isfinite(theta).all():
+        raise InputError(f"expected finite parameters of shape (n, dim); got an array of shape {theta.shape}")
+    with SimulationStore(None) if store is None else nullcontext(store) as table:
+        run_round(table, simulator, theta, seed=seed, round=round, **options)
+        return Simulations.from_store(table, round)
+
+
+def run_round(
     store: SimulationStore,
     simulator: Callable,
     theta: Float[np.ndarray, "n dim"],
@@ -45,11 +145,11 @@ def fill(
     timeout: float | None = None,
     isolate: bool = True,
 ) -> None:
-    """Simulate at every row of theta that the store lacks; the arguments are those of `unle.simulate`.
+    """Simulate at every row of theta that the store lacks. Returns nothing: the simulations are in the store.
 
     Args:
         store: what it holds of this round is kept and not simulated again.
-        simulator: of any kind.
+        simulator: of any kind, see `simulate`.
         theta: all parameters of the round.
         seed: decides every simulation.
         round: number of the round.
@@ -65,107 +165,75 @@ def fill(
     """
     _check(simulator, workers, executor, timeout, isolate=isolate)
     _claim(store, theta, seed, round)
-    n = len(theta)
-    missing = np.setdiff1d(np.arange(n), store.ids(round), assume_unique=True)
-    book = Book(theta, round, store, first_tries=MANY_TRIES if explains(simulator) else FIRST_TRIES)
+    whole = Piece(theta, np.arange(len(theta)), seed, round)
+    missing = np.setdiff1d(whole.ids, store.ids(round), assume_unique=True)
+    writer = Writer(theta, round, store, first_tries=FIRST_EXPLAINED_TRIES if explains(simulator) else FIRST_TRIES)
     if len(missing):
-        with progress("Simulating", total=n) as bar:
-            bar.advance(n - len(missing))
-            if isinstance(simulator, OnDevice):
+        with progress("Simulating", total=len(theta)) as bar:
+            bar.advance(len(theta) - len(missing))
+            if isinstance(simulator, JaxSimulator):
                 if workers or executor:
                     warnings.warn(
                         "a JAX simulator runs in this process; workers are not used.", UnleWarning, stacklevel=3
                     )
-                _on_device(simulator, theta, missing, book, bar, seed=seed, round=round)
+                _run_on_device(simulator, whole, missing, writer, bar)
             elif workers is None and executor is None and timeout is None:
-                _here(simulator, theta, missing, book, bar, seed=seed, round=round)
+                _run_here(simulator, whole, missing, writer, bar)
             else:
-                block = CHUNK if isinstance(simulator, Batched) else None
-                blob = ship(simulator)
+                block = BLOCK_ROWS if isinstance(simulator, Batched) else None
+                blob = serialise(simulator)
 
                 def make_work(ids: np.ndarray) -> Work:
-                    whole = ids if block is None else _block(int(ids[0]), block, n)
-                    return Work(blob, theta[whole], whole, seed, round, block is not None, timeout, isolate)
+                    piece = whole.take(ids if block is None else _block_of(int(ids[0]), block, len(theta)))
+                    return Work(blob, piece, block is not None, timeout, isolate)
 
-                with _engine(workers, executor, blob) as engine:
-                    dispatch(engine, Plan(missing, block), make_work, book, bar)
-    store.settle(round)
+                # a time limit alone needs a process to kill
+                with nullcontext(executor) if executor is not None else process_executor(workers or 1, blob) as pool:
+                    dispatch(pool, Plan(missing, block), make_work, writer, bar)
+    store.settle_x_width(round)
 
 
-def _here(
-    simulator: Callable,
-    theta: np.ndarray,
-    missing: np.ndarray,
-    book: Book,
-    bar: AbstractBar,
-    *,
-    seed: int,
-    round: int,
-) -> None:
+def _run_here(simulator: Callable, whole: Piece, missing: np.ndarray, writer: Writer, bar: AbstractBar) -> None:
     """Simulate in this process."""
-    rows, ids, written = [], [], time.monotonic()
     worker = f"{socket.gethostname()}:{os.getpid()}"
-
-    def flush() -> None:
-        nonlocal rows, ids, written
-        if ids:
-            taken, rows, ids, written = (np.array(ids), Chunk.of(rows, worker)), [], [], time.monotonic()
-            book.add(*taken)
-        book.write()
-        bar.advance(0, note=book.note())
-
-    size = CHUNK if isinstance(simulator, Batched) else 1
-    wanted = set(missing.tolist()) if size > 1 else None
-    firsts = missing if size == 1 else np.unique(missing // size) * size
+    size = BLOCK_ROWS if isinstance(simulator, Batched) else 1
+    unwritten, written = 0, time.monotonic()
     try:
-        for first in firsts.tolist():
-            piece = _block(first, size, len(theta))
-            for finished in run_rows(simulator, theta[piece], piece, seed=seed, round=round):
-                for i, row in zip(piece.tolist(), finished, strict=True):
-                    if wanted is None or i in wanted:
-                        rows.append(row)
-                        ids.append(i)
-                        bar.advance(1)
-            if time.monotonic() - written > SECONDS_BETWEEN_WRITES or (not book.any_valid and len(ids) >= 20):
-                flush()
-                book.check()
+        for first in (np.unique(missing // size) * size).tolist():
+            ids = _block_of(first, size, len(whole.ids))
+            wanted = np.isin(ids, missing) if size > 1 else np.array([True])
+            for finished in run_piece(simulator, whole.take(ids)):
+                outcomes = [outcome._replace(worker=worker) for outcome in finished]
+                writer.add(ids[wanted], [outcomes[k] for k in np.flatnonzero(wanted)])
+            bar.advance(int(wanted.sum()))
+            unwritten += len(ids)
+            waited = time.monotonic() - written > SECONDS_BETWEEN_WRITES
+            if waited or (not writer.any_valid and unwritten >= ROWS_BEFORE_FIRST_CHECK):
+                writer.write()
+                writer.check()
+                unwritten, written = 0, time.monotonic()
     finally:
-        flush()  # also after Ctrl-C: what was simulated is kept
-    book.check()
+        writer.write()  # also after Ctrl-C: what was simulated is kept
+        bar.advance(0, note=writer.note())
+    writer.check()
 
 
-def _on_device(
-    simulator: OnDevice,
-    theta: np.ndarray,
-    missing: np.ndarray,
-    book: Book,
-    bar: AbstractBar,
-    *,
-    seed: int,
-    round: int,
+def _run_on_device(
+    simulator: JaxSimulator, whole: Piece, missing: np.ndarray, writer: Writer, bar: AbstractBar
 ) -> None:
     """Simulate on the accelerator, block after block."""
     for first in (np.unique(missing // simulator.batch) * simulator.batch).tolist():
-        ids = _block(first, simulator.batch, len(theta))
-        chunk = simulator.run(theta[ids], ids, seed=seed, round=round)
-        there = np.isin(ids, missing)
-        book.add(ids[there], chunk if there.all() else chunk.part(there))
-        book.write()
-        bar.advance(int(there.sum()), note=book.note())
-        book.check()
+        ids = _block_of(first, simulator.batch, len(whole.ids))
+        outcomes, wanted = simulator.run(whole.take(ids)), np.isin(ids, missing)
+        writer.add(ids[wanted], [outcomes[k] for k in np.flatnonzero(wanted)])
+        writer.write()
+        bar.advance(int(wanted.sum()), note=writer.note())
+        writer.check()
 
 
-@contextmanager
-def _engine(workers: int | None, executor: Executor | None, blob: bytes) -> Iterator[Engine]:
-    if executor is not None:
-        yield Engine(executor)
-    else:
-        with processes(workers or 1, blob) as engine:  # a time limit alone needs a process to kill
-            yield engine
-
-
-def _block(first: int, size: int, n: int) -> np.ndarray:
-    start = first // size * size
+def _block_of(id: int, size: int, n: int) -> np.ndarray:
+    """Return the numbers of the simulations in the block of one of them."""
+    start = id // size * size
     return np.arange(start, min(start + size, n))
 
 
@@ -181,6 +249,11 @@ def _claim(store: SimulationStore, theta: np.ndarray, seed: int, round: int) -> 
     elif known != wanted:
         what = ", ".join(key.removesuffix("_sha256") for key in wanted if known.get(key) != wanted[key])
         raise StoreError(f"{store.path} already holds other simulations of round {round}: another {what}.")
+
+
+def _check_seed(seed: int) -> None:
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"expected `seed` to be a whole number, zero or larger; got {seed!r}")
 
 
 def _check(

@@ -1,8 +1,8 @@
-"""A simulator in a process of its own, so that whatever it does, only that process pays.
+"""A simulator in a process of its own, so that a crash or a hanging simulation costs that process only.
 
     driver thread, Dask worker, MPI rank ...            sandbox (a child process)
-    Sandbox.run(order)   ---- theta, ids, seed --->     simulates row by row
-                         <--- chunks of rows -----      writes on a board which row it is at
+    Sandbox.run(piece)   ---- theta, ids, seed --->     simulates row by row
+                         <--- finished rows -------     writes on a board which row it is at
 
 If the child dies (os.abort, a segmentation fault, the system's out-of-memory killer), or one simulation takes longer
 than its time limit and the child is killed, the board tells which simulation it was. That one becomes an invalid row;
@@ -23,14 +23,15 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from unle.errors import UnleError
-from unle.simulators.child import NOWHERE, POSITION, Order
-from unle.simulators.chunk import Chunk, Row
+from unle.simulators.child import NO_POSITION, POSITION
+from unle.simulators.outputs import Outcome
+from unle.simulators.piece import Piece
 
-TICK = 0.1  # seconds between two looks at the board, where there is a time limit
-OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # somebody else's doing: worth another try
+POLL_SECONDS = 0.1  # between two looks at the board
+OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # sent by others: worth another try
 TRIES = 3  # of a simulation whose process was killed from outside
 
-# Several processes that each use all cores for linear algebra would stand in each other's way.
+# Several processes that each use all cores for linear algebra would slow each other down.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
@@ -42,11 +43,11 @@ class Stopped(UnleError):
     """The run is over; unfinished work was dropped."""
 
 
-class _Fate(NamedTuple):
-    """How a child ended: the reason for the row it was at, whether somebody else ended it, and after how long."""
+class _Death(NamedTuple):
+    """How a child ended: the reason for the row it was at, whether it was killed from outside, and after how long."""
 
     reason: str
-    outside: bool
+    from_outside: bool
     seconds: float
 
 
@@ -54,7 +55,7 @@ class Sandbox:
     """One child process at a time, replaced whenever it dies.
 
     Args:
-        blob: the simulator, serialised by `unle.simulators.serialise`.
+        blob: the simulator, from `unle.simulators.workers.serialise`.
         stop: an event that makes `run` give up.
     """
 
@@ -64,48 +65,49 @@ class Sandbox:
         self._process: subprocess.Popen | None = None
         self._connection: Connection | None = None
         self._board = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the object)
-        self._board.write(POSITION.pack(NOWHERE))
+        self._board.write(POSITION.pack(NO_POSITION))
         self._board.flush()
 
-    def run(self, order: Order, *, timeout: float | None, block: bool) -> Chunk:
-        """Simulate everything that is ordered, whatever happens on the way.
+    def run(self, piece: Piece, *, timeout: float | None, block: bool) -> list[Outcome]:
+        """Simulate the whole piece, whatever happens on the way.
 
         Args:
-            order: the simulations.
+            piece: the simulations.
             timeout: seconds that one simulation may take; None waits for ever. A block may take
                 that long times its number of rows.
             block: the simulator is a batched one, and works on all of these rows in one call.
 
         Returns:
-            One row per simulation.
+            One outcome per simulation.
 
         Raises:
             CannotLoad: the simulator cannot be rebuilt in a new process.
             Stopped: the run was stopped from elsewhere.
         """
-        parts: list[Chunk] = []
-        start, tries = 0, 1
-        while start < len(order.ids):
-            base = start
-            limit = timeout * len(order.ids) if timeout and block and not order.alone else timeout
-            finished, fate = self._attempt(order.between(start, len(order.ids)), limit)
-            parts += finished
-            start += sum(map(len, finished))
-            if fate is None:
+        outcomes: list[Outcome] = []
+        if block:
+            limit = None if timeout is None else timeout * len(piece.ids)
+            outcomes, death = self._attempt(piece, limit, alone=False)
+            if death is None:
+                return outcomes
+            outcomes = []  # a row of the block is to blame: find it, each row by itself
+        tries = 1
+        while len(outcomes) < len(piece.ids):
+            first = len(outcomes)
+            finished, death = self._attempt(piece.take(slice(first, None)), timeout, alone=True)
+            outcomes += finished
+            if death is None:
                 continue
-            if block and not order.alone:
-                order = order._replace(alone=True)  # find out which row of the block it was, each by itself
-                continue
-            guilty = base + self._position()
-            if guilty > start:  # rows that were finished, but not sent yet
-                parts.append(self.run(order.between(start, guilty), timeout=timeout, block=block))
-                start, tries = guilty, 1
-            if fate.outside and tries < TRIES:
+            guilty = first + self._position()
+            if guilty > len(outcomes):  # rows that were finished, but not sent yet
+                outcomes += self.run(piece.take(slice(len(outcomes), guilty)), timeout=timeout, block=False)
+                tries = 1
+            if death.from_outside and tries < TRIES:
                 tries += 1
-            elif guilty < len(order.ids):
-                parts.append(Chunk.of([Row(None, fate.reason, fate.seconds)]))
-                start, tries = start + 1, 1
-        return Chunk.joined(parts)
+            elif guilty < len(piece.ids):
+                outcomes.append(Outcome(None, death.reason, death.seconds))
+                tries = 1
+        return outcomes
 
     def close(self) -> None:
         """End the child."""
@@ -124,45 +126,43 @@ class Sandbox:
         with contextlib.suppress(Exception):
             self.close()
 
-    def _attempt(self, order: Order, limit: float | None) -> tuple[list[Chunk], _Fate | None]:
-        """Return what one child finished, and what became of it: None if it lived."""
+    def _attempt(self, piece: Piece, limit: float | None, *, alone: bool) -> tuple[list[Outcome], _Death | None]:
+        """Return what one child finished, and how it died: None if it lived."""
         connection = self._ready()
-        finished: list[Chunk] = []
-        left = len(order.ids)
+        finished: list[Outcome] = []
         os.pwrite(self._board.fileno(), POSITION.pack(0), 0)
         last, since = 0, time.monotonic()
         try:
-            connection.send(order)
-            while left:
-                if connection.poll(TICK):
-                    chunk = connection.recv()
-                    finished.append(chunk)
-                    left -= len(chunk)
+            connection.send((piece, alone))
+            while len(finished) < len(piece.ids):
+                if connection.poll(POLL_SECONDS):
+                    finished += connection.recv()
                 if self._stop.is_set():
                     self.close()
                     raise Stopped("the run was stopped.")
                 now, position = time.monotonic(), self._position()
                 if position != last:
                     last, since = position, now
-                elif limit is not None and left and now - since > limit:
+                elif limit is not None and len(finished) < len(piece.ids) and now - since > limit:
                     self.close()
-                    return finished, _Fate(f"timed out: more than {limit:g} s", outside=False, seconds=now - since)
+                    reason = f"timed out: more than {limit:g} s"
+                    return finished, _Death(reason, from_outside=False, seconds=now - since)
         except (EOFError, OSError):
-            return finished, self._fate(time.monotonic() - since)
+            return finished, self._death(time.monotonic() - since)
         return finished, None
 
     def _position(self) -> int:
         return POSITION.unpack(os.pread(self._board.fileno(), POSITION.size, 0))[0]
 
-    def _fate(self, seconds: float) -> _Fate:
+    def _death(self, seconds: float) -> _Death:
         """Say how the child died."""
         assert self._process is not None
         code = self._process.wait()
         self.close()
         if code >= 0:
-            return _Fate(f"crashed: the process ended with status {code}", outside=False, seconds=seconds)
+            return _Death(f"crashed: the process ended with status {code}", from_outside=False, seconds=seconds)
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return _Fate(f"crashed: killed by {name}", outside=-code in OUTSIDE, seconds=seconds)
+        return _Death(f"crashed: killed by {name}", from_outside=-code in OUTSIDE_SIGNALS, seconds=seconds)
 
     def _ready(self) -> Connection:
         """Return the connection to a living child."""
@@ -188,7 +188,7 @@ class Sandbox:
             self._connection.send_bytes(self.blob)
             trouble = self._connection.recv()
         except (EOFError, OSError):
-            raise OSError(f"a simulation process could not be started: {self._fate(0.0).reason}.") from None
+            raise OSError(f"a simulation process could not be started: {self._death(0.0).reason}.") from None
         if trouble:
             self.close()
             raise CannotLoad(trouble)

@@ -1,22 +1,58 @@
-"""What lasts: simulations (SQLite), fitted models (arrays and JSON), the run directory.
+"""What lasts: simulations (SQLite), fitted models (arrays and JSON), the run directory. Nothing is ever unpickled.
 
-Nothing in this room ever unpickles. Model files are written and read by `unle.store.modules`, which is not
-imported here: it needs jax, and code that runs in simulator workers must not.
+Simulations, models and settings come in; files that survive a kill at any moment, and arrays read from them, go out.
+Read in this order: `run_directory` (the files of a run), `json_files` and `lock` (how they are written);
+`simulation_store` (the table of simulations) with `database`, `row_format`, `reading`, `reservoir`, `x_width` and
+`progress_file`; `model_files` and `storable_classes` (fitted models); `table_files` (files for other programs).
+
+`unle.store.model_files` is not imported here: it needs jax, which simulator workers must not import.
 """
 
-from unle.store.json_files import plain, sha256_of, versions, write_atomically
-from unle.store.lock import locked
-from unle.store.reading import StoredRows
-from unle.store.run_directory import RunDirectory
-from unle.store.simulations import SimulationStore
+from unle.store.json_files import (
+    plain,
+    read_json,
+    read_sealed,
+    sha256_of,
+    versions,
+    write_atomically,
+    write_json,
+    write_sealed,
+)
+from unle.store.lock import held, last_holder, locked, this_machine
+from unle.store.progress_file import RoundCount, peek_simulations, read_counts
+from unle.store.reading import Span, StoredRows
+from unle.store.reservoir import Reservoir, row_hashes
+from unle.store.run_directory import METRICS, RunDirectory
+from unle.store.simulation_store import SimulationStore, Tally
+from unle.store.table_files import Table, read_table, write_table
+from unle.store.x_width import wrong_length
 
 __all__ = [
+    "METRICS",
+    "Reservoir",
+    "RoundCount",
     "RunDirectory",
     "SimulationStore",
+    "Span",
     "StoredRows",
+    "Table",
+    "Tally",
+    "held",
+    "last_holder",
     "locked",
+    "peek_simulations",
     "plain",
+    "read_counts",
+    "read_json",
+    "read_sealed",
+    "read_table",
+    "row_hashes",
     "sha256_of",
+    "this_machine",
     "versions",
     "write_atomically",
+    "write_json",
+    "write_sealed",
+    "write_table",
+    "wrong_length",
 ]

@@ -1,27 +1,34 @@
-"""Rows of the simulation store as arrays: all of them, or a stream of batches in bounded memory."""
+"""Rows of the simulation table as arrays: all of them, or span by span in bounded memory."""
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from unle.errors import StoreError
-from unle.store.checks import row_checks
-from unle.store.connection import Connection
-from unle.store.fetching import Span, fetch, spans
-from unle.store.ragged import Ragged
+from unle.store.database import Database
+from unle.store.row_format import by_width, unpack
 
-AT_ONCE = 10_000  # rows fetched at a time: what is in memory twice while it is unpacked
-MIXED = 8  # blocks of that size that a shuffled stream holds in memory
+SPAN_ROWS = 10_000  # rows that are read at a time
+SHUFFLED_SPANS = 8  # spans that a shuffled stream holds in memory
+
+_ROWS = "SELECT id, valid, reason, dim, width, data FROM simulations WHERE round = ? AND id BETWEEN ? AND ? ORDER BY id"
+
+
+class Span(NamedTuple):
+    """Neighbouring rows of one round: those whose ids lie between two, inclusive."""
+
+    round: int
+    first: int
+    last: int
 
 
 class StoredRows(NamedTuple):
-    """What `SimulationStore.read` returns, in the order of (round, id).
+    """Rows of the table, in the order of (round, id).
 
     Attributes:
-        round: the round in which each simulation was asked for.
+        round: the round of each simulation.
         id: its number within that round.
         theta: parameters.
         x: data; a row of NaN where nothing of the right length came back.
@@ -38,115 +45,140 @@ class StoredRows(NamedTuple):
     reasons: tuple[str, ...]
     seconds: Float[np.ndarray, "n"]
 
+    def take(self, positions: Int[np.ndarray, " m"]) -> "StoredRows":
+        """Return the rows at these positions."""
+        arrays = {name: value[positions] for name, value in self._asdict().items() if name != "reasons"}
+        return StoredRows(reasons=tuple(self.reasons[i] for i in positions.tolist()), **arrays)
 
-class _Block(NamedTuple):
-    """Some rows of one round, verified."""
+    @classmethod
+    def concatenate(cls, parts: Sequence["StoredRows"]) -> "StoredRows":
+        """Return several pieces as one.
 
-    ids: np.ndarray
-    theta: Ragged
-    x: Ragged
-    valid: np.ndarray
-    reasons: list[str]
-    seconds: np.ndarray
+        Raises:
+            ValueError: their vectors differ in length.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            none, empty = np.empty(0, dtype=np.int64), np.empty((0, 0))
+            return cls(none, none, empty, empty, np.empty(0, dtype=bool), (), np.empty(0))
+        names = [name for name in cls._fields if name != "reasons"]
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        return cls(reasons=tuple(reason for part in parts for reason in part.reasons), **arrays)
 
 
-def read_rows(connection: Connection, round: int | None) -> StoredRows:
+def spans(database: Database, round: int | None, size: int) -> list[Span]:
+    """Cut one round, or all, into spans of `size` rows; the last one of a round may have fewer.
+
+    Raises:
+        StoreError: the file is damaged.
+    """
+    numbers = _rounds(database) if round is None else [round]
+    return [span for number in numbers for span in _spans_of_round(database, number, size)]
+
+
+def read_span(database: Database, span: Span, width: int) -> StoredRows:
+    """Return the rows of a span, their check sums compared.
+
+    Args:
+        database: the file.
+        span: one of `spans`.
+        width: length of all valid data vectors.
+
+    Raises:
+        StoreError: a row is damaged.
+    """
+    rows = database.query(_ROWS, span)  # one statement: rows that are added meanwhile are all seen, or none is
+    try:
+        return _as_arrays(span.round, rows, width)
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:  # what damaged cells lead to
+        raise StoreError(f"{database.name} is damaged: {error}.") from error
+
+
+def read_rows(database: Database, round: int | None) -> StoredRows:
     """Return the rows of one round, or of all, in order."""
-    return _assembled(connection, [(span.round, _block(connection, span)) for span in cut(connection, AT_ONCE, round)])
-
-
-def read_span(connection: Connection, span: Span, width: int) -> StoredRows:
-    """Return some neighbouring rows; all valid data vectors of the table have this length."""
-    return _assembled(connection, [(span.round, _block(connection, span))], width)
-
-
-def cut(connection: Connection, size: int, round: int | None) -> list[Span]:
-    """Cut one round, or all, into spans of so many rows."""
-    rounds = _rounds(connection) if round is None else [round]
-    return [span for number in rounds for span in spans(connection, number, size)]
-
-
-def _assembled(connection: Connection, blocks: list[tuple[int, _Block]], width: int | None = None) -> StoredRows:
-    theta, x = Ragged.joined([b.theta for _, b in blocks]), Ragged.joined([b.x for _, b in blocks])
-    reasons = tuple(chain.from_iterable(b.reasons for _, b in blocks))
-    valid = np.concatenate([b.valid for _, b in blocks] or [np.empty(0, dtype=bool)])
-    dim = theta.common_length()
-    if width is None:
-        width = Ragged(x.values, np.where(valid, x.lengths, -1)).common_length() or x.common_length()
-    if (theta.lengths != dim).any() or (x.lengths[valid] != width).any():
-        raise StoreError(f"{connection.name} is damaged: its vectors differ in length.")
-    return StoredRows(
-        round=np.concatenate([np.full(len(b.ids), number) for number, b in blocks] or [np.empty(0, dtype=np.int64)]),
-        id=np.concatenate([b.ids for _, b in blocks] or [np.empty(0, dtype=np.int64)]),
-        theta=theta.matrix(dim),
-        x=x.matrix(width),
-        valid=valid,
-        reasons=reasons,
-        seconds=np.concatenate([b.seconds for _, b in blocks] or [np.empty(0)]),
-    )
+    width = x_width_of(database, round)
+    return _concatenated(database, [read_span(database, span, width) for span in spans(database, round, SPAN_ROWS)])
 
 
 def read_batches(
-    connection: Connection, size: int, *, round: int | None, shuffle: int | None
+    database: Database, size: int, *, round: int | None, shuffle: int | None
 ) -> Iterator[tuple[Float[np.ndarray, "rows dim"], Float[np.ndarray, "rows dim_x"]]]:
     """Yield valid (theta, x) in batches of `size`; see `SimulationStore.batches`."""
     rng = None if shuffle is None else np.random.default_rng(shuffle)
-    pieces = cut(connection, AT_ONCE, round)
+    pieces, width = spans(database, round, SPAN_ROWS), x_width_of(database, round)
     if rng is not None:
         pieces = [pieces[i] for i in rng.permutation(len(pieces))]
-    pools = [pieces[i : i + MIXED] for i in range(0, len(pieces), MIXED)]
-    rest: tuple[np.ndarray, np.ndarray] | None = None
-    for pool in pools:
-        parts = [part for span in pool if len((part := _valid(connection, span))[0])]
-        parts = parts if rest is None else [rest, *parts]
-        if not parts:
-            continue
-        try:
-            theta, x = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        except ValueError as error:
-            raise StoreError(f"{connection.name} is damaged: its vectors differ in length.") from error
+    rest: list[StoredRows] = []
+    for start in range(0, len(pieces), SHUFFLED_SPANS):
+        read = [read_span(database, span, width) for span in pieces[start : start + SHUFFLED_SPANS]]
+        rows = _concatenated(database, rest + [part.take(np.flatnonzero(part.valid)) for part in read])
         if rng is not None:
-            order = rng.permutation(len(theta))
-            theta, x = theta[order], x[order]
-        whole = len(theta) - len(theta) % size
-        for start in range(0, whole, size):
-            yield theta[start : start + size], x[start : start + size]
-        rest = theta[whole:], x[whole:]
-    if rest is not None and len(rest[0]):
-        yield rest
+            rows = rows.take(rng.permutation(len(rows.id)))
+        whole = len(rows.id) - len(rows.id) % size
+        for first in range(0, whole, size):
+            yield rows.theta[first : first + size], rows.x[first : first + size]
+        rest = [rows.take(np.arange(whole, len(rows.id)))]
+    if rest and len(rest[0].id):
+        yield rest[0].theta, rest[0].x
 
 
-def _rounds(connection: Connection) -> list[int]:
+def x_width_of(database: Database, round: int | None) -> int:
+    """Return the length of the valid data vectors of a round, or of all; of the others if none is valid."""
+    condition, values = in_round(round)
+    select = f"SELECT width FROM simulations WHERE {condition} AND"
+    rows = database.query(f"{select} valid LIMIT 1", values)
+    rows = rows or database.query(f"{select} width >= 0 GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT 1", values)
+    if rows and not isinstance(rows[0][0], int):
+        raise StoreError(f"{database.name} is damaged: its vectors have impossible lengths.")
+    return rows[0][0] if rows else 0
+
+
+def in_round(round: int | None) -> tuple[str, tuple]:
+    """Return the SQL condition, and its values, for the rows of one round, or of all."""
+    return ("TRUE", ()) if round is None else ("round = ?", (round,))
+
+
+def _as_arrays(round: int, rows: list[tuple], width: int) -> StoredRows:
+    ids, valid, reasons, dims, widths, content = zip(*rows, strict=True)
+    if [bool(flag) for flag in valid] != [not reason for reason in reasons]:
+        raise ValueError("an invalid simulation has no reason, or a valid one has one")
+    dim, number = dims[0], np.array(ids, dtype=np.int64)
+    if set(dims) != {dim} or {w for w, flag in zip(widths, valid, strict=True) if flag} - {width}:
+        raise ValueError("its vectors differ in length")
+    theta, x, seconds = np.empty((len(ids), dim)), np.full((len(ids), width), np.nan), np.empty(len(ids))
+    for w, members in by_width(widths):
+        positions = members.tolist()
+        blobs, why = [content[i] for i in positions], [reasons[i] for i in positions]
+        numbers = unpack(round, number[members], blobs, dim, w, why)
+        theta[members], seconds[members] = numbers[:, :dim], numbers[:, -1]
+        if w == width:
+            x[members] = numbers[:, dim:-1]
+    return StoredRows(np.full(len(ids), round), number, theta, x, np.array(valid, dtype=bool), reasons, seconds)
+
+
+def _concatenated(database: Database, parts: list[StoredRows]) -> StoredRows:
+    try:
+        return StoredRows.concatenate(parts)
+    except ValueError as error:
+        raise StoreError(f"{database.name} is damaged: its vectors differ in length.") from error
+
+
+def _rounds(database: Database) -> list[int]:
     rounds, last = [], -1
-    while (found := connection.query("SELECT min(round) FROM simulations WHERE round > ?", (last,))[0][0]) is not None:
-        rounds.append(last := found)  # by the primary key; DISTINCT would read the whole table
+    while (number := database.query("SELECT min(round) FROM simulations WHERE round > ?", (last,))[0][0]) is not None:
+        rounds.append(last := number)  # by the primary key; DISTINCT would read the whole table
     return rounds
 
 
-def _valid(connection: Connection, span: Span) -> tuple[np.ndarray, np.ndarray]:
-    block = _block(connection, span)
-    width = Ragged(block.x.values, np.where(block.valid, block.x.lengths, -1)).common_length()
-    return block.theta.matrix(block.theta.common_length())[block.valid], block.x.matrix(width)[block.valid]
-
-
-def _block(connection: Connection, span: Span) -> _Block:
-    """Return some rows, their check sums compared, as they are at one moment."""
-    with connection.snapshot():
-        return _verified(connection, span)
-
-
-def _verified(connection: Connection, span: Span) -> _Block:
-    invalid = "SELECT id, reason FROM simulations WHERE round = ? AND id BETWEEN ? AND ? AND valid = 0"
-    reason_of = dict(connection.query(invalid, span))
-    if not all(reason_of.values()):
-        raise StoreError(f"{connection.name} is damaged: an invalid simulation has no reason.")
-    ids, numbers = fetch(connection, span)
-    reasons, valid = [""] * len(ids), np.ones(len(ids), dtype=bool)
-    places = np.searchsorted(ids, np.array(list(reason_of), dtype=np.int64))
-    valid[places] = False
-    for place, reason in zip(places.tolist(), reason_of.values(), strict=True):
-        reasons[place] = reason
-    wanted = row_checks(span.round, ids, numbers.theta, numbers.x, valid, numbers.seconds, reasons)
-    if (wanted != numbers.checks).any():
-        raise StoreError(f"{connection.name} is damaged: the check sum of a simulation does not fit its numbers.")
-    return _Block(ids, numbers.theta, numbers.x, valid, reasons, numbers.seconds)
+def _spans_of_round(database: Database, round: int, size: int) -> list[Span]:
+    ids = "SELECT id FROM simulations WHERE round = ?"
+    first = database.query(f"{ids} ORDER BY id LIMIT 1", (round,))
+    if not first:
+        return []
+    starts, [(last,)] = [first[0][0]], database.query(f"{ids} ORDER BY id DESC LIMIT 1", (round,))
+    while following := database.query(f"{ids} AND id >= ? ORDER BY id LIMIT 1 OFFSET {size}", (round, starts[-1])):
+        starts.append(following[0][0])
+    if not all(isinstance(number, int) for number in [*starts, last]):
+        raise StoreError(f"{database.name} is damaged: the number of a simulation is no number.")
+    return [Span(round, a, b - 1) for a, b in zip(starts, [*starts[1:], last + 1], strict=True)]

@@ -2,9 +2,9 @@
 
     runs/mine/
       run.json                  method, settings, seed, versions
-      simulations.sqlite        every simulation, see `unle.store.simulations`
+      simulations.sqlite        every simulation, see `unle.store.simulation_store`
       counts.json               how many there are, for whoever watches from another machine
-      rounds/00/likelihood.json, likelihood.npz    the fitted model of each round, see `unle.store.modules`
+      rounds/00/likelihood.json, likelihood.npz    the fitted model of each round, see `unle.store.model_files`
       draws.nc                  posterior draws at the observation
       metrics.jsonl             one JSON object per line, appended as the run goes on
       seals.json                check sums of the finished files; a stage is finished when its files are sealed
@@ -36,7 +36,7 @@ from typing import Any, BinaryIO
 from unle.errors import StoreError
 from unle.store.json_files import plain, read_sealed, sha256_of, versions, write_sealed
 from unle.store.lock import locked, this_process
-from unle.store.simulations import SimulationStore
+from unle.store.simulation_store import SimulationStore
 
 FORMAT = 1
 SIMULATIONS, METRICS = "simulations", "metrics"  # stages whose files are opened here
@@ -223,7 +223,7 @@ class RunDirectory:
 
     @property
     def counts(self) -> Path:
-        """Where the counts of the simulations are; see `unle.store.counting`."""
+        """Where the counts of the simulations are; see `unle.store.progress_file`."""
         return self.path / "counts.json"
 
     @property

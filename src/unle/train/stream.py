@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from unle.store import SimulationStore, StoredRows
-from unle.store.lots import chosen, joined, lots
+from unle.store import SimulationStore, StoredRows, row_hashes
 
 MOST_SPANS = 100_000  # of a store: the list of them is kept
 SPANS_IN_WINDOW = 128  # neighbouring rows may be alike, if somebody sorted them; a window mixes so many spans
@@ -48,7 +47,7 @@ class Stream:
         store: of all simulations; it must stay open and must not change.
         standardise: turns raw (theta, x) into (t, w).
         places: of the training rows in the window; the others never change.
-        held_out: largest lot of a row that is held out, see `unle.store.lots`.
+        held_out: largest lot of a row that is held out, see `unle.store.row_hashes`.
         window: largest lot of a row that is in the window at first.
         seed: of the lots, and of the order in which rows come.
     """
@@ -80,8 +79,8 @@ class Stream:
         parts = [] if self._rest is None else [self._rest]
         while sum(len(part.id) for part in parts) < n:
             parts.append(next(self._rows))
-        rows = joined(parts)
-        self._rest = chosen(rows, np.arange(n, len(rows.id)))
+        rows = StoredRows.concatenate(parts)
+        self._rest = rows.take(np.arange(n, len(rows.id)))
         places = self._places[(self._oldest + np.arange(n)) % len(self._places)]
         self._oldest = (self._oldest + n) % len(self._places)
         self.taken += n
@@ -96,9 +95,9 @@ class Stream:
             least = self._window if number == 0 else self._held_out
             for i in np.random.default_rng([*self._seed, ORDER, number]).permutation(len(spans)):
                 rows = self._store.read_span(spans[i], width)
-                wanted = np.flatnonzero(rows.valid & (lots(rows, self._seed) > np.uint64(least)))
+                wanted = np.flatnonzero(rows.valid & (row_hashes(rows, self._seed) > np.uint64(least)))
                 if len(wanted):
-                    yield chosen(rows, np.random.default_rng([*self._seed, ORDER, number, i]).permutation(wanted))
+                    yield rows.take(np.random.default_rng([*self._seed, ORDER, number, i]).permutation(wanted))
 
 
 @eqx.filter_jit

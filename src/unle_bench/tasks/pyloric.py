@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.simulators import OnDevice, jax_simulator
+from unle.simulators import JaxSimulator, jax_simulator
 from unle.space import Prior
 from unle_bench.pyloric.simulators import OnCpu, names_of, observed, statistics
 from unle_bench.pyloric.specification import LOWER, NAMES, UPPER
@@ -23,7 +23,7 @@ PRIOR = Prior.uniform(low=LOWER, high=UPPER, names=NAMES)
 BATCHES = (1_000, 10_000, 50_000)  # a batch of 10,000 takes hardly less time than one of 20,000: see docs/pyloric.md
 
 
-def on_device(kind: str = "free", *, batch: int | tuple[int, ...] = BATCHES) -> OnDevice:
+def on_device(kind: str = "free", *, batch: int | tuple[int, ...] = BATCHES) -> JaxSimulator:
     """Return the simulator in JAX.
 
     Args:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from unle.errors import InputError
-from unle.simulators import OnDevice, jax_simulator
+from unle.simulators import JaxSimulator, jax_simulator
 from unle.space import Prior
 from unle_bench.tasks import official
 
@@ -80,11 +80,11 @@ class Task:
         return self.draw_posterior is not None or official.official_folder(self.name) is not None
 
     @property
-    def simulator_here(self) -> Simulator | OnDevice:
+    def simulator_here(self) -> Simulator | JaxSimulator:
         """The simulator for this process: in JAX if it is written in it and an accelerator is present."""
         if self.on_device is None or jax.default_backend() == "cpu":
             return self.simulator
-        return self.on_device if isinstance(self.on_device, OnDevice) else jax_simulator(self.on_device)
+        return self.on_device if isinstance(self.on_device, JaxSimulator) else jax_simulator(self.on_device)
 
     def simulate(self, theta: ArrayLike, seed: int) -> Float[np.ndarray, "n dim_x"]:
         """Simulate one x for every row of theta (n, d); deterministic given the seed."""

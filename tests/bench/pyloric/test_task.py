@@ -5,8 +5,7 @@ import pytest
 
 import unle
 from unle.errors import InputError
-from unle.simulators import simulate_at
-from unle.simulators.jax_simulator import OnDevice
+from unle.simulators import JaxSimulator, simulate_at
 from unle_bench.pyloric import specification as spec
 from unle_bench.pyloric.bursts import MOST_BURSTS, Bursts
 from unle_bench.pyloric.simulators import OnCpu, observed, statistics
@@ -79,7 +78,7 @@ def test_task():
     with pytest.raises(InputError, match="number 1; got 2"):
         task.observation(2)
     assert task.simulator_here is task.simulator  # there is no accelerator here
-    assert isinstance(task.on_device, OnDevice)
+    assert isinstance(task.on_device, JaxSimulator)
     assert task.on_device.explain is explain
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError, StoreError
-from unle.store.modules import load_module, read_note, save_module
-from unle.store.registry import storable
+from unle.store.model_files import load_module, read_note, save_module
+from unle.store.storable_classes import storable
 
 
 @storable
@@ -127,9 +127,9 @@ def test_an_object_with_a_spec_is_stored_by_it(path, monkeypatch):
 
 
 def _classes():
-    from unle.store import registry
+    from unle.store import storable_classes
 
-    return registry._CLASSES
+    return storable_classes._CLASSES
 
 
 def test_saving_again_replaces(path, model):
@@ -142,7 +142,7 @@ def test_saving_again_replaces(path, model):
 
 def test_dying_between_the_two_files_leaves_no_model(path, model, monkeypatch):
     save_module(path, model)
-    monkeypatch.setattr("unle.store.modules.write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("unle.store.model_files.write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         save_module(path, {"weight": jnp.ones(2)})
     with pytest.raises(StoreError, match="could not be read"):
@@ -185,11 +185,11 @@ def test_storable_refuses_what_could_not_be_found_again():
         "subprocess:Popen",
         "builtins:eval",
         "equinox.nn:Conv",
-        "unle.store.modules:Path",  # in one of our modules, but not ours
+        "unle.store.model_files:Path",  # in one of our modules, but not ours
         "unle.errors:StoreError",  # ours, but not a module
         "unle.nowhere:Model",
         "unle.cli:main",
-        "unle.store.modules:load_module.__globals__",
+        "unle.store.model_files:load_module.__globals__",
         "unle..os:system",
         "",
     ],

@@ -6,7 +6,7 @@ The table `simulations` has the columns
     valid, reason      whether the row may be trained on, and if not, why
     seconds, worker    how long it took, and who did it
     theta, x           float64 vectors as raw little-endian bytes; x is NULL when nothing came back
-    dim, width, data   what theta and x are cut out of, with a check sum, see `unle.store.packing`
+    dim, width, data   what theta and x are cut out of, with a check sum, see `unle.store.row_format`
 
 and the table `facts` has a few words about them, such as the names of the data.
 
@@ -34,19 +34,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unle.errors import InputError, StoreError
-from unle.store.checks import row_checks
-from unle.store.connection import Connection
-from unle.store.counting import Counting
-from unle.store.fetching import Span
-from unle.store.lots import Reservoir, chosen
-from unle.store.packing import pack, packed_size
-from unle.store.peek import COUNTS, RoundCount
-from unle.store.ragged import Ragged
-from unle.store.reading import AT_ONCE, StoredRows, cut, read_batches, read_rows, read_span
-from unle.store.settling import settle
+from unle.store.database import Database
+from unle.store.progress_file import COUNTS, ProgressFile, as_counts
+from unle.store.reading import SPAN_ROWS, Span, StoredRows, in_round, read_batches, read_rows, read_span, spans
+from unle.store.reservoir import Reservoir
+from unle.store.row_format import pack, row_bytes
+from unle.store.x_width import settle_x_width
 
-SAMPLE, SAMPLE_BYTES = 100_000, 2**28  # most rows of a sample, if nothing is said
-AT_ONCE_BYTES = 2**24  # of a span, where rows are so long that `AT_ONCE` of them would be more
+SAMPLE_ROWS, SAMPLE_BYTES = 100_000, 2**28  # the default sample has at most so many rows, and takes so much memory
+SPAN_BYTES = 2**24  # of a span, where rows are so long that `SPAN_ROWS` of them would take more
 
 _INSERT = (
     "INSERT INTO simulations (round, id, valid, reason, seconds, worker, dim, width, data) "
@@ -81,8 +77,10 @@ class SimulationStore:
     """
 
     def __init__(self, path: str | Path | None, *, read_only: bool = False, counts: Path | None = None):
-        self._connection = Connection(None if path is None else Path(path), read_only=read_only)
-        self._counting = None if counts is None else Counting(counts, self._counts())
+        self._database = Database(None if path is None else Path(path), read_only=read_only)
+        self._progress_file = None
+        if counts is not None:
+            self._progress_file = ProgressFile(counts, as_counts(self._database.query(COUNTS)))
 
     def __enter__(self) -> "SimulationStore":
         return self
@@ -93,20 +91,20 @@ class SimulationStore:
     @property
     def path(self) -> Path | None:
         """The file; None in memory."""
-        return self._connection.path
+        return self._database.path
 
     def close(self) -> None:
         """Close the file; what was appended is already safe."""
-        if self._counting is not None:
-            self._counting.write()
-        self._connection.close()
+        if self._progress_file is not None:
+            self._progress_file.write()
+        self._database.close()
 
     def append(
         self,
         *,
         ids: Sequence[int] | Int[np.ndarray, "n"],
         theta: Float[np.ndarray, "n dim"],
-        x: Ragged | Sequence[np.ndarray | None] | Float[np.ndarray, "n dim_x"],
+        x: Sequence[np.ndarray | None] | Float[np.ndarray, "n dim_x"],
         reasons: Sequence[str],
         seconds: Sequence[float] | Float[np.ndarray, "n"] | None = None,
         round: int = 0,
@@ -130,81 +128,69 @@ class SimulationStore:
         n = len(ids)
         if not n:
             return
+        theta = np.asarray(theta, dtype=np.float64)
         seconds = np.zeros(n) if seconds is None else np.asarray(seconds, dtype=np.float64)
         workers = [worker] * n if isinstance(worker, str) else list(worker)
-        vectors, parameters = Ragged.of(x), Ragged.of(np.asarray(theta, dtype=np.float64))
-        lengths = {"ids": n, "theta": len(parameters), "x": len(vectors), "reasons": len(reasons)}
+        lengths = {"ids": n, "theta": len(theta), "x": len(x), "reasons": len(reasons)}
         lengths |= {"seconds": len(seconds), "worker": len(workers)}
         if len(set(lengths.values())) > 1:
             raise InputError(f"expected one entry per simulation in every argument; got {lengths}")
         numbers = np.asarray(ids, dtype=np.int64)
         reasons = [reason.encode(errors="replace").decode() for reason in reasons]  # lone surrogates have no UTF-8
-        valid = np.array([not reason for reason in reasons])
-        checks = row_checks(round, numbers, parameters, vectors, valid, seconds, reasons)
-        columns = (
-            [int(round)] * n,
-            numbers.tolist(),
-            valid.astype(int).tolist(),
-            reasons,
-            seconds.tolist(),
-            workers,
-            parameters.lengths.tolist(),
-            vectors.lengths.tolist(),
-            pack(parameters, vectors, seconds, checks),
-        )
+        valid = [not reason for reason in reasons]
+        widths, content = pack(round, numbers, theta, x, seconds, reasons)
+        rounds, dims = [int(round)] * n, [theta.shape[1]] * n
+        columns = (rounds, numbers.tolist(), valid, reasons, seconds.tolist(), workers, dims, widths, content)
         try:
-            self._connection.change(_INSERT, zip(*columns, strict=True))
+            self._database.change(_INSERT, zip(*columns, strict=True))
         except sqlite3.IntegrityError as error:
             raise StoreError(
-                f"{self._connection.name} already holds some of the simulations {numbers.min()} to {numbers.max()} "
+                f"{self._database.name} already holds some of the simulations {numbers.min()} to {numbers.max()} "
                 f"of round {round}; each is stored once."
             ) from error
-        if self._counting is not None:
-            self._counting.add(int(round), valid.tolist(), float(seconds.sum()))
-
-    def _counts(self) -> list[RoundCount]:
-        rows = self._connection.query(COUNTS)
-        return [RoundCount(int(r), int(n), int(bad), float(seconds)) for r, n, bad, seconds in rows]
+        if self._progress_file is not None:
+            self._progress_file.add(int(round), n, n - sum(valid), float(seconds.sum()))
 
     def count(self, round: int | None = None) -> int:
         """Return how many simulations there are, in one round or in all."""
-        where, values = ("", ()) if round is None else (" WHERE round = ?", (round,))
-        return self._connection.query(f"SELECT count(*) FROM simulations{where}", values)[0][0]
+        condition, values = in_round(round)
+        return self._database.query(f"SELECT count(*) FROM simulations WHERE {condition}", values)[0][0]
 
     def tally(self, round: int | None = None) -> Tally:
         """Return how many simulations there are, how many of them are valid, and how long they took together."""
-        where, values = ("", ()) if round is None else (" WHERE round = ?", (round,))
-        counted = self._connection.query(f"SELECT count(*), sum(valid), sum(seconds) FROM simulations{where}", values)
-        return Tally(*(number or 0 for number in counted[0]))
+        condition, values = in_round(round)
+        columns = "count(*), sum(valid), sum(seconds)"
+        row = self._database.query(f"SELECT {columns} FROM simulations WHERE {condition}", values)[0]
+        return Tally(*(number or 0 for number in row))
 
     def ids(self, round: int = 0) -> Int[np.ndarray, "n"]:
         """Return the numbers of the simulations of a round, in order."""
-        rows = self._connection.stream("SELECT id FROM simulations WHERE round = ? ORDER BY id", (round,))
+        rows = self._database.stream("SELECT id FROM simulations WHERE round = ? ORDER BY id", (round,))
         return np.fromiter((row[0] for row in rows), dtype=np.int64)
 
     def reasons(self, round: int | None = None) -> dict[str, int]:
         """Return how often each reason occurs, by its first words ("not finite", "ValueError", ...)."""
-        where, values = ("", ()) if round is None else (" AND round = ?", (round,))
-        first = "substr(reason, 1, instr(reason || ':', ':') - 1)"
-        statement = f"SELECT {first}, count(*) FROM simulations WHERE valid = 0{where} GROUP BY 1 ORDER BY 2 DESC, 1"
-        return dict(self._connection.query(statement, values))
+        condition, values = in_round(round)
+        words = "substr(reason, 1, instr(reason || ':', ':') - 1)"
+        statement = f"SELECT {words}, count(*) FROM simulations WHERE valid = 0 AND {condition} GROUP BY 1"
+        return dict(self._database.query(f"{statement} ORDER BY 2 DESC, 1", values))
 
     def width(self, round: int | None = 0) -> int | None:
         """Return the length of the valid data vectors of a round, or of all; None if there are none."""
-        where, values = ("", ()) if round is None else ("round = ? AND ", (round,))
-        rows = self._connection.query(f"SELECT width FROM simulations WHERE {where}valid LIMIT 1", values)
+        condition, values = in_round(round)
+        rows = self._database.query(f"SELECT width FROM simulations WHERE {condition} AND valid LIMIT 1", values)
         return rows[0][0] if rows else None
 
     def dim(self) -> int:
         """Return the number of parameters; 0 if there are no simulations."""
-        rows = self._connection.query("SELECT dim FROM simulations LIMIT 1")
+        rows = self._database.query("SELECT dim FROM simulations LIMIT 1")
         if rows and not isinstance(rows[0][0], int):
-            raise StoreError(f"{self._connection.name} is damaged: its vectors have impossible lengths.")
+            raise StoreError(f"{self._database.name} is damaged: its vectors have impossible lengths.")
         return rows[0][0] if rows else 0
 
     def workers(self) -> dict[str, int]:
         """Return how many simulations each worker did."""
-        return dict(self._connection.query("SELECT worker, count(*) FROM simulations GROUP BY 1 ORDER BY 1"))
+        return dict(self._database.query("SELECT worker, count(*) FROM simulations GROUP BY 1 ORDER BY 1"))
 
     def read(self, round: int | None = None) -> StoredRows:
         """Return the simulations of one round, or of all, as arrays.
@@ -212,7 +198,7 @@ class SimulationStore:
         Raises:
             StoreError: a row is damaged.
         """
-        return read_rows(self._connection, round)
+        return read_rows(self._database, round)
 
     def batches(
         self, size: int, *, round: int | None = None, shuffle: int | None = None
@@ -233,7 +219,7 @@ class SimulationStore:
         """
         if size < 1:
             raise InputError(f"expected batches of at least one row; got {size}")
-        return read_batches(self._connection, size, round=round, shuffle=shuffle)
+        return read_batches(self._database, size, round=round, shuffle=shuffle)
 
     def spans(self, size: int | None = None) -> list[Span]:
         """Cut the table into spans of neighbouring rows, for `read_span`.
@@ -242,8 +228,8 @@ class SimulationStore:
             size: rows of each; as many as are quickly read and do not need much memory by default.
         """
         if size is None:
-            size = max(64, min(AT_ONCE, AT_ONCE_BYTES // packed_size(self.dim(), self.width(None) or 0)))
-        return cut(self._connection, size, None)
+            size = max(64, min(SPAN_ROWS, SPAN_BYTES // self._row_bytes()))
+        return spans(self._database, None, size)
 
     def read_span(self, span: Span, width: int) -> StoredRows:
         """Return the rows of a span, as `read` does.
@@ -255,7 +241,7 @@ class SimulationStore:
         Raises:
             StoreError: a row is damaged.
         """
-        return read_span(self._connection, span, width)
+        return read_span(self._database, span, width)
 
     def sample(self, rows: int | None = None, *, seed: int = 0) -> StoredRows:
         """Return a uniform random sample of all simulations, in the order of (round, id), in bounded memory.
@@ -269,27 +255,30 @@ class SimulationStore:
             StoreError: a row is damaged.
         """
         if rows is None:
-            rows = max(1, min(SAMPLE, SAMPLE_BYTES // packed_size(self.dim(), self.width(None) or 0)))
+            rows = max(1, min(SAMPLE_ROWS, SAMPLE_BYTES // self._row_bytes()))
         if self.count() <= rows:
             return self.read()
         reservoir, width = Reservoir(rows, [seed]), self.width(None) or 0
         for span in self.spans():
             reservoir.offer(self.read_span(span, width))
-        drawn, _ = reservoir.sample()
-        return chosen(drawn, np.lexsort((drawn.id, drawn.round)))
+        sample, _ = reservoir.sample()
+        return sample.take(np.lexsort((sample.id, sample.round)))
 
-    def settle(self, round: int) -> None:
-        """Decide by majority which length of x is the right one; see `unle.store.settling`."""
-        settle(self._connection, round)
+    def _row_bytes(self) -> int:
+        return row_bytes(self.dim(), self.width(None) or 0)
+
+    def settle_x_width(self, round: int) -> None:
+        """Decide by majority which length of x is the right one; see `unle.store.x_width`."""
+        settle_x_width(self._database, round)
 
     def fact(self, name: str) -> Any:
         """Return what `remember` wrote under this name, or None."""
-        rows = self._connection.query("SELECT value FROM facts WHERE name = ?", (name,))
+        rows = self._database.query("SELECT value FROM facts WHERE name = ?", (name,))
         try:
             return json.loads(rows[0][0]) if rows else None
         except (TypeError, ValueError) as error:
-            raise StoreError(f"{self._connection.name} is damaged: its fact `{name}` cannot be read.") from error
+            raise StoreError(f"{self._database.name} is damaged: its fact `{name}` cannot be read.") from error
 
     def remember(self, name: str, value: Any) -> None:
         """Write a few words about the simulations, made of numbers, strings and lists."""
-        self._connection.change("INSERT OR REPLACE INTO facts VALUES (?, ?)", [(name, json.dumps(value))])
+        self._database.change("INSERT OR REPLACE INTO facts VALUES (?, ?)", [(name, json.dumps(value))])

@@ -3,8 +3,7 @@ import pytest
 
 from unle.errors import InputError, StoreError
 from unle.simulators import Simulations
-from unle.store import SimulationStore
-from unle.store.tables import Table, read_table, write_table
+from unle.store import SimulationStore, Table, read_table, write_table
 
 THETA = np.array([[0.1, 2.0], [1 / 3, -1e-300], [5.0, 6.0]])
 X = np.array([[1.0], [np.nan], [3.0]])

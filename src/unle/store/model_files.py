@@ -9,7 +9,7 @@ modules. `save_module` walks that tree and writes two files,
 
 and `load_module` builds the same tree again. Reading a file can only ever *look up* what is named in it:
 
-* classes and functions that `unle.store.registry` knows: the modules of this library, a few of equinox, the
+* classes and functions that `unle.store.storable_classes` knows: the modules of this library, a few of equinox, the
   usual activations, and what was given to `storable`;
 * objects with `spec()` and `from_spec()`, such as a prior, are stored by their own description.
 
@@ -43,7 +43,7 @@ import numpy as np
 
 from unle.errors import InputError, StoreError
 from unle.store.json_files import plain, read_json, versions, write_atomically, write_json
-from unle.store.registry import FUNCTIONS, Refusal, class_name, find_class, function_name
+from unle.store.storable_classes import FUNCTIONS, Refusal, class_name, find_class, function_name
 
 FORMAT = 1
 
@@ -173,7 +173,7 @@ def _describe(value: Any, where: str, arrays: list[np.ndarray]) -> Any:
         return {"function": name}
     raise InputError(
         f"expected only modules, arrays, plain values and known functions in a stored model; "
-        f"got {value!r} at {where}; try unle.store.registry.storable on the function or class"
+        f"got {value!r} at {where}; try unle.store.storable_classes.storable on the function or class"
     )
 
 

@@ -21,10 +21,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from unle.errors import InputError
-from unle.simulators.rows import not_finite
-from unle.store.run_directory import RunDirectory
-from unle.store.simulations import SimulationStore
-from unle.store.tables import Table, read_table, write_table
+from unle.simulators.outputs import not_finite
+from unle.store import RunDirectory, SimulationStore, Table, read_table, write_table
 
 
 @dataclass(frozen=True)

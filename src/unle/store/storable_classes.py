@@ -5,7 +5,7 @@ from somebody else: the worst it can name is a module of this library.
 
 Example:
     >>> import equinox as eqx
-    >>> from unle.store.registry import storable
+    >>> from unle.store.storable_classes import storable
     >>> @storable  # the program that loads the model needs this line too
     ... class Doubled(eqx.Module):
     ...     inner: eqx.nn.Linear
@@ -105,7 +105,7 @@ def class_name(cls: type, where: str) -> str:
     try:
         found = find_class(name)
     except Refusal as refusal:
-        raise InputError(f"{refusal}, at {where}; try unle.store.registry.storable on it") from refusal
+        raise InputError(f"{refusal}, at {where}; try unle.store.storable_classes.storable on it") from refusal
     if found is not cls:
         raise InputError(f"expected a class that can be found again by its name; got {name} at {where}")
     return name

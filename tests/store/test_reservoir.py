@@ -1,11 +1,10 @@
-"""A uniform sample of a store, and lots that tell who is in it."""
+"""A uniform sample of a store, and hashes that tell which rows are in it."""
 
 import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from unle.store import SimulationStore
-from unle.store.lots import Reservoir, lots
+from unle.store import Reservoir, SimulationStore, row_hashes
 
 ROWS = 5000
 
@@ -27,16 +26,16 @@ def names(rows):
     return set(zip(rows.round.tolist(), rows.id.tolist(), strict=True))
 
 
-def test_lots_are_uniform_and_belong_to_the_row(store):
+def test_hashes_are_uniform_and_belong_to_the_row(store):
     rows = store.read()
-    drawn = lots(rows, [1, 2])
+    drawn = row_hashes(rows, [1, 2])
     assert len(np.unique(drawn)) == ROWS
     assert kstest(drawn / 2.0**64, "uniform").pvalue > 0.001
     rank = np.corrcoef(np.argsort(np.argsort(drawn)), np.arange(ROWS))[0, 1]
     assert abs(rank) < 4 / np.sqrt(ROWS)
-    np.testing.assert_array_equal(lots(store.read(3), [1, 2]), drawn[ROWS // 2 :])
-    assert kstest(lots(rows, [1, 3]) / 2.0**64, "uniform").pvalue > 0.001
-    assert not np.isin(lots(rows, [1, 3]), drawn).any()
+    np.testing.assert_array_equal(row_hashes(store.read(3), [1, 2]), drawn[ROWS // 2 :])
+    assert kstest(row_hashes(rows, [1, 3]) / 2.0**64, "uniform").pvalue > 0.001
+    assert not np.isin(row_hashes(rows, [1, 3]), drawn).any()
 
 
 @pytest.mark.parametrize("size", [7, 400, 10_000])
@@ -46,7 +45,7 @@ def test_the_sample_is_the_same_however_the_table_is_cut(store, size):
         reservoir.offer(store.read_span(span, 1))
     rows, drawn = reservoir.sample()
     every = store.read()
-    wanted = np.argsort(lots(every, [5]))[:300]
+    wanted = np.argsort(row_hashes(every, [5]))[:300]
     np.testing.assert_array_equal(rows.id, every.id[wanted])
     np.testing.assert_array_equal(rows.round, every.round[wanted])
     np.testing.assert_array_equal(rows.theta[:, 0], rows.id)

@@ -1,8 +1,7 @@
-"""The SQLite side of the simulation store: opening, checking, transactions, and errors in one sentence."""
+"""The SQLite file of the simulation store: opening, checking, transactions, and errors in one sentence."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from unle.errors import StoreError
@@ -12,7 +11,7 @@ _APPLICATION = 0x756E6C65  # "unle": tells our files from any other SQLite datab
 
 COLUMNS = ("round", "id", "valid", "reason", "seconds", "worker", "dim", "width", "data", "theta", "x")
 # Without rowid: the rows lie in the order of (round, id), in which they are read. Fetching a cell costs far more than
-# its bytes: all numbers of a row are one blob (see `unle.store.packing`), and theta and x are cut out of it on demand.
+# its bytes: all numbers of a row are one blob (see `row_format`), and theta and x are cut out of it on demand.
 _CREATE = """
 CREATE TABLE simulations (
     round INTEGER NOT NULL,
@@ -33,7 +32,7 @@ _INDEX = "CREATE INDEX invalid ON simulations (round, id) WHERE valid = 0"  # us
 _CREATE_FACTS = "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
 
 
-class Connection:
+class Database:
     """An open simulation file; every error of SQLite leaves as a `StoreError`.
 
     Args:
@@ -47,12 +46,12 @@ class Connection:
         try:
             self.sql = _open(path, read_only=read_only)
         except sqlite3.Error as error:
-            raise StoreError(f"{self.name} could not be opened: {_why(error)}.") from error
+            raise StoreError(f"{self.name} could not be opened: {_explain(error)}.") from error
         try:
             self._prepare(read_only=read_only)
         except sqlite3.OperationalError as error:  # no right to write, a full disk, another process: not damage
             self.sql.close()
-            raise StoreError(f"{self.name} could not be opened: {_why(error)}.") from error
+            raise StoreError(f"{self.name} could not be opened: {_explain(error)}.") from error
         except (sqlite3.DatabaseError, ValueError) as error:
             self.sql.close()
             raise StoreError(
@@ -64,17 +63,14 @@ class Connection:
 
     def query(self, statement: str, values: tuple = ()) -> list[tuple]:
         """Return all rows that a statement selects."""
-        try:
-            return self.sql.execute(statement, values).fetchall()
-        except (sqlite3.Error, ValueError) as error:  # text that is not UTF-8 is a ValueError
-            raise StoreError(f"{self.name} could not be read: {_why(error)}.") from error
+        return list(self.stream(statement, values))
 
     def stream(self, statement: str, values: tuple = ()) -> Iterator[tuple]:
-        """Yield the rows that a statement selects, one by one: as many as there are, in little memory."""
+        """Yield the rows that a statement selects, one by one, in little memory."""
         try:
             yield from self.sql.execute(statement, values)
-        except (sqlite3.Error, ValueError) as error:
-            raise StoreError(f"{self.name} could not be read: {_why(error)}.") from error
+        except (sqlite3.Error, ValueError) as error:  # text that is not UTF-8 is a ValueError
+            raise StoreError(f"{self.name} could not be read: {_explain(error)}.") from error
 
     def change(self, statement: str, rows: Iterable[tuple]) -> None:
         """Execute a statement for every row, all of them or none.
@@ -95,20 +91,7 @@ class Connection:
         except sqlite3.IntegrityError:
             raise
         except sqlite3.Error as error:
-            raise StoreError(f"{self.name} could not be written: {_why(error)}. What it held is intact.") from error
-
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """See the file as it is now for as long as the block lasts, whatever somebody else writes meanwhile."""
-        try:
-            self.sql.execute("BEGIN")
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.name} could not be read: {_why(error)}.") from error
-        try:
-            yield
-        finally:
-            if self.sql.in_transaction:
-                self.sql.execute("COMMIT")
+            raise StoreError(f"{self.name} could not be written: {_explain(error)}. What it held is intact.") from error
 
     def close(self) -> None:
         """Close the file."""
@@ -160,14 +143,14 @@ def _open(path: Path | None, *, read_only: bool) -> sqlite3.Connection:
     try:
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     except sqlite3.OperationalError:
-        # Reading beside a writer needs a small shared file in the directory. Where none can be made, nobody can be
+        # Reading beside a writer needs a small shared file in the directory. Where none can be made, no process can be
         # writing either.
         connection.close()
         connection = sqlite3.connect(address + "&immutable=1", uri=True, isolation_level=None)
     return connection
 
 
-def _why(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     """Say what SQLite meant."""
     text = str(error)
     meanings = {

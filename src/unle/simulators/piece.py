@@ -1,0 +1,143 @@
+"""Simulating a piece of work, one row after the other: the part that runs where the simulator runs.
+
+Simulation `id` of a round has the random generator that NumPy makes from
+
+    SeedSequence(seed, spawn_key=(round, id)),
+
+so that a simulation is the same in any process, in any order, in whatever pieces. A simulator that fails costs one row:
+whatever it raises or returns becomes either a data vector or a reason.
+
+Example:
+    >>> import numpy as np
+    >>> from unle.simulators import batched
+    >>> @batched
+    ... def simulator(theta, rng):  # theta: (n, 2)
+    ...     return theta + 0.1 * rng.normal(size=theta.shape)
+"""
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from unle.simulators.outputs import Outcome, WrongResult, explainer, flatten, flatten_rows, reason_of
+
+# Rows per call of a batched simulator. The same on every machine: the seed of a call is that of its first row.
+BLOCK_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Batched:
+    """A vectorised simulator; made by `batched`.
+
+    Attributes:
+        function: takes theta (n, dim) and a numpy generator, returns x (n, dim_x).
+    """
+
+    function: Callable
+
+    @property
+    def explain(self) -> Callable | None:
+        """The function's own method that explains data with NaN, if it has one."""
+        return getattr(self.function, "explain", None)
+
+    def __call__(self, theta: Any, rng: np.random.Generator) -> Any:
+        """Call the function."""
+        return self.function(theta, rng)
+
+
+def batched(function: Callable) -> Batched:
+    """Declare a simulator that works on many parameter vectors at once.
+
+    It is called with up to 256 rows at a time. When a call fails, its rows are tried one by one, so that only
+    those that cannot be simulated become invalid.
+
+    Args:
+        function: takes theta, shape (n, dim), and a numpy generator; returns x, shape (n, dim_x).
+
+    Returns:
+        A simulator for `simulate`.
+    """
+    return Batched(function)
+
+
+class Piece(NamedTuple):
+    """Some simulations of one round.
+
+    Attributes:
+        theta: parameters, one row per simulation.
+        ids: the number of each simulation in its round.
+        seed: of the run.
+        round: of the run.
+    """
+
+    theta: Float[np.ndarray, "n dim"]
+    ids: Int[np.ndarray, " n"]
+    seed: int
+    round: int
+
+    def take(self, positions: Int[np.ndarray, " m"] | slice) -> "Piece":
+        """Return a part of the piece."""
+        return self._replace(theta=self.theta[positions], ids=self.ids[positions])
+
+    def generator(self, position: int) -> np.random.Generator:
+        """Return the random generator of one simulation."""
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(self.round, int(self.ids[position])))
+        return np.random.Generator(np.random.PCG64(sequence))
+
+
+def run_piece(simulator: Callable, piece: Piece, *, alone: bool = False) -> Iterator[list[Outcome]]:
+    """Simulate, and yield outcomes as they are finished: one at a time, or, for a batched simulator, a block.
+
+    Args:
+        simulator: takes one parameter vector and a generator, or is `Batched`; then the piece must be one block.
+        piece: the simulations.
+        alone: simulate each row by itself, also those of a batched simulator.
+    """
+    if isinstance(simulator, Batched) and not alone:
+        yield _run_block(simulator, piece)
+    else:
+        yield from ([_run_row(simulator, piece, k)] for k in range(len(piece.ids)))
+
+
+def _run_row(simulator: Callable, piece: Piece, position: int) -> Outcome:
+    theta, rng = piece.theta[position].copy(), piece.generator(position)
+    start = time.perf_counter()
+    try:
+        if isinstance(simulator, Batched):
+            rows, names = flatten_rows(simulator(theta[None], rng), 1)
+            x = rows[0]
+        else:
+            x, names = flatten(simulator(theta, rng))
+    except WrongResult as error:
+        return Outcome(None, str(error), time.perf_counter() - start)
+    except (Exception, SystemExit) as error:  # a simulator that calls sys.exit() has failed, too
+        return Outcome(None, reason_of(error), time.perf_counter() - start, traceback.format_exc())
+    seconds = time.perf_counter() - start
+    return Outcome(x, "" if np.isfinite(x).all() else explainer(simulator)(x), seconds, names=names)
+
+
+def _run_block(simulator: Batched, piece: Piece) -> list[Outcome]:
+    start = time.perf_counter()
+    try:
+        # seeded by the first simulation of the block; blocks are always cut at the same places
+        x, names = flatten_rows(simulator(piece.theta.copy(), piece.generator(0)), len(piece.ids))
+    except (Exception, SystemExit):
+        # One bad parameter vector must not cost the whole block: find out which rows fail, each by itself.
+        return [_run_row(simulator, piece, k) for k in range(len(piece.ids))]
+    return outcomes_of_rows(simulator, x, names, time.perf_counter() - start)
+
+
+def outcomes_of_rows(
+    simulator: Any, x: Float[np.ndarray, "n dim_x"], names: tuple[str, ...], seconds: float, worker: str = ""
+) -> list[Outcome]:
+    """Return the outcomes of simulations that were made together, in so many seconds."""
+    explain, each = explainer(simulator), seconds / len(x)
+    return [
+        Outcome(row, "" if good.all() else explain(row), each, names=names, worker=worker)
+        for row, good in zip(x, np.isfinite(x), strict=True)
+    ]

@@ -1,0 +1,111 @@
+"""The bytes of a stored simulation: theta, x, seconds and a check sum, eight bytes each, little-endian.
+
+SQLite notices damage to the structure of its file, but not a changed number inside a row. The check sum finds it. It is
+a sum of the 64-bit words of the row, each multiplied by an odd number of its own, modulo 2^64,
+
+    check = sum_j c_j w_j  mod 2^64,      w = (round, id, valid, seconds, reason, dim x, theta_1 ..., x_1 ...).
+
+A flip of bit b changes the sum by c_j 2^b, which is never zero. Other damage is missed with probability 2^-64. This
+guards against accidents, not against forgery.
+"""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Float, Int
+
+NO_DATA = -1  # the width of x where the simulator returned nothing
+_TAIL = 2  # numbers behind theta and x: seconds and check sum
+_HEAD_WORDS, _X_POSITION = 6, 1 << 20  # in the sum, theta comes after six words, and x far behind it
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def row_bytes(dim: int, width: int) -> int:
+    """Return the size of a row with `dim` parameters and `width` data."""
+    return 8 * (dim + max(width, 0) + _TAIL)
+
+
+def pack(
+    round: int,
+    ids: Int[np.ndarray, " n"],
+    theta: Float[np.ndarray, "n dim"],
+    x: Sequence[np.ndarray | None] | Float[np.ndarray, "n width"],
+    seconds: Float[np.ndarray, " n"],
+    reasons: Sequence[str],
+) -> tuple[list[int], list[bytes]]:
+    """Return the width of x and the bytes of every row.
+
+    Args:
+        round: of all rows.
+        ids: number of each simulation.
+        theta: parameters.
+        x: data; None where there are none.
+        seconds: the time of each simulation.
+        reasons: why a row is not valid; the empty string for a valid one.
+    """
+    widths = [NO_DATA if vector is None else len(vector) for vector in x]
+    rows = [b""] * len(widths)
+    for width, members in by_width(widths):
+        vectors = [x[i] for i in members.tolist()] if width > 0 else []
+        data = np.array(vectors, dtype="<f8").reshape(len(members), max(width, 0))
+        numbers = np.column_stack([theta[members], data, seconds[members]]).astype("<f8")
+        checks = _check_sums(round, ids[members], numbers, width, [reasons[i] for i in members.tolist()])
+        content = np.column_stack([numbers, checks.view("<f8")])
+        for i, row in zip(members.tolist(), content, strict=True):
+            rows[i] = row.tobytes()
+    return widths, rows
+
+
+def unpack(
+    round: int, ids: Int[np.ndarray, " n"], rows: Sequence[bytes], dim: int, width: int, reasons: Sequence[str]
+) -> Float[np.ndarray, "n columns"]:
+    """Return the numbers of rows with equal widths, one row each: theta, x, seconds.
+
+    Raises:
+        ValueError: a row has another length than these widths, or its check sum does not fit.
+    """
+    if set(map(len, rows)) != {row_bytes(dim, width)}:
+        raise ValueError("a row has another length than it should")
+    content = np.frombuffer(b"".join(rows), dtype="<f8").reshape(len(rows), -1)
+    numbers = content[:, :-1]
+    if (_check_sums(round, ids, numbers, width, reasons) != content[:, -1].view("<u8")).any():
+        raise ValueError("the check sum of a simulation does not fit its numbers")
+    return numbers
+
+
+def by_width(widths: Sequence[int]) -> Iterator[tuple[int, Int[np.ndarray, " m"]]]:
+    """Yield each width and the positions of the rows that have it: nearly always there is one."""
+    every = np.array(widths, dtype=np.int64)
+    for width in np.unique(every).tolist():
+        if width < NO_DATA:
+            raise ValueError("its vectors have impossible lengths")
+        yield width, np.flatnonzero(every == width)
+
+
+def _check_sums(round: int, ids: np.ndarray, numbers: np.ndarray, width: int, reasons: Sequence[str]) -> np.ndarray:
+    words = np.ascontiguousarray(numbers, dtype="<f8").view(np.uint64)
+    dim = words.shape[1] - 1 - max(width, 0)
+    head = (
+        np.full(len(ids), round, dtype=np.int64).view(np.uint64),
+        np.asarray(ids, dtype=np.int64).view(np.uint64),
+        np.fromiter((not reason for reason in reasons), np.uint64, len(reasons)),
+        words[:, -1],
+        np.fromiter(map(_text_word, reasons), np.uint64, len(reasons)),
+        np.full(len(ids), width, dtype=np.int64).view(np.uint64),
+    )
+    with np.errstate(over="ignore"):
+        total = sum(word * factor for word, factor in zip(head, _factors(0, _HEAD_WORDS), strict=True))
+        total += words[:, :dim] @ _factors(_HEAD_WORDS, dim)
+        return total + words[:, dim:-1] @ _factors(_X_POSITION, max(width, 0))
+
+
+def _factors(first: int, count: int) -> np.ndarray:
+    """Return the odd factors of `count` neighbouring words."""
+    return np.arange(first + 1, first + count + 1, dtype=np.uint64) * _GOLDEN | np.uint64(1)
+
+
+@lru_cache(maxsize=4096)
+def _text_word(text: str) -> int:
+    return zlib.crc32(text.encode())
