@@ -1,4 +1,4 @@
-"""The record that leaves this room: parameters, data, and which rows can be trusted.
+"""The result of simulating: parameters, data, and which rows are valid.
 
 Example:
     >>> import numpy as np
@@ -36,7 +36,7 @@ class Simulations:
         reasons: why not, such as "ZeroDivisionError: division by zero" or "not finite: 1 of 3 values, ...";
             the empty string for a valid row.
         seconds: the time each simulation took; zeros when it was not measured.
-        first_traceback: the whole story of the first failure by an exception, or None.
+        first_traceback: of the first failure by an exception, or None.
         x_names: of the entries of x, where the simulator named them; otherwise empty.
     """
 
@@ -73,7 +73,7 @@ class Simulations:
             parameters: names of the columns that are parameters, where they are not called `theta...`.
 
         Raises:
-            InputError: the file is of another kind, or it cannot be told what is what.
+            InputError: the file is of another kind, or its columns are not clear.
             StoreError: it is missing or damaged.
         """
         path = Path(path)
@@ -87,8 +87,8 @@ class Simulations:
                 return cls.from_store(store)
         table = read_table(path, parameters=parameters)
         record = cls.from_arrays(table.theta, table.x)
-        told = table.reasons or record.reasons
-        reasons = tuple(a or b for a, b in zip(told, record.reasons, strict=True))
+        stored = table.reasons or record.reasons
+        reasons = tuple(a or b for a, b in zip(stored, record.reasons, strict=True))
         valid = np.array([not reason for reason in reasons])
         seconds = record.seconds if table.seconds is None else table.seconds
         return cls(record.theta, record.x, valid, reasons, seconds, x_names=table.x_names)

@@ -26,10 +26,10 @@ import numpy as np
 from unle.errors import InputError
 from unle.simulators.outputs import WrongResult
 
-SEEDS = 2**31  # a program's seed is below: every language has such integers
-_SHOWN = 160  # characters of a program's complaint in a reason
+LARGEST_SEED = 2**31  # exclusive; every language has such integers
+_SHOWN_CHARACTERS = 160  # of a program's error message in a reason
 _FIELD = re.compile(r"\{(theta(?:\[\d+\])?|seed|\w+)\}")
-_RUNNING: set[int] = set()  # process groups, to be ended with this process
+_RUNNING: set[int] = set()  # process groups that must end with this process
 
 
 class CommandFailed(Exception):
@@ -58,7 +58,7 @@ class Command:
 
     def __call__(self, theta: np.ndarray, rng: np.random.Generator) -> Any:
         """Run the program once, in an empty directory of its own."""
-        values = self._values(theta, int(rng.integers(SEEDS)))
+        values = self._values(theta, int(rng.integers(LARGEST_SEED)))
         with tempfile.TemporaryDirectory(prefix="unle-") as folder:
             if self.template is not None:
                 (Path(folder) / self.input_file).write_text(_filled(self.template, values), encoding="utf-8")
@@ -88,8 +88,8 @@ def command(
 ) -> Command:
     """Declare a simulator that is a program.
 
-    It is started once for every simulation, in an empty directory of its own, which is removed afterwards. It finds its
-    parameters in up to three places, of which you use the most convenient:
+    It is started once for every simulation, in an empty directory of its own, which is removed afterwards. Its
+    parameters are in up to three places, of which you use the most convenient:
 
     * standard input, always: one JSON object {"theta": [...], "seed": 123, "parameters": {"name": value, ...}};
     * its arguments: `{theta[0]}`, `{seed}`, and `{name}` for a parameter of that name, are replaced by numbers;
@@ -151,12 +151,12 @@ def _run(arguments: list[str], text: str, folder: str, timeout: float | None) ->
         raise CommandFailed(f"{arguments[0]} could not be started: {error.strerror}") from None
     _RUNNING.add(process.pid)
     try:
-        output, complaint = process.communicate(text, timeout=timeout)
+        output, error_text = process.communicate(text, timeout=timeout)
     except subprocess.TimeoutExpired:
         raise WrongResult(f"timed out: more than {timeout:g} s") from None  # its message is the reason
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # what is left of the group, whichever way we leave
+            os.killpg(process.pid, signal.SIGKILL)  # what is left of the group, also after an error
         process.wait()
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
@@ -164,7 +164,7 @@ def _run(arguments: list[str], text: str, folder: str, timeout: float | None) ->
                     stream.close()
         _RUNNING.discard(process.pid)
     if process.returncode:
-        last = (complaint.strip().split("\n") or [""])[-1][:_SHOWN]
+        last = (error_text.strip().split("\n") or [""])[-1][:_SHOWN_CHARACTERS]
         how = f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
         raise CommandFailed(f"the program ended with {how}: {last}")
     return output

@@ -1,7 +1,7 @@
 """Small files that are never half written: JSON in, JSON out, replaced in one step.
 
-A file is first written in full beside its destination, flushed to the disk, and then moved over it by
-`os.replace`, which is atomic: whoever reads, at whatever moment, sees the old content or the new.
+A file is first written in full beside its destination, flushed to the disk, and then moved over it by `os.replace`,
+which is atomic: a reader sees the old content or the new.
 """
 
 import hashlib
@@ -78,7 +78,7 @@ def read_sealed(path: str | Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict):
         raise StoreError(f"{path} is damaged: it holds no JSON object.")
-    same_text = Path(path).read_bytes() == _text(content)  # not a byte else, though it may mean the same
+    same_text = Path(path).read_bytes() == _text(content)  # not another byte, even if the meaning is the same
     seal = content.pop("sha256", None)
     if seal != _digest(content) or not same_text:
         raise StoreError(f"{path} is damaged or was altered: its check sum does not fit.")
@@ -135,10 +135,10 @@ def plain(value: Any) -> Any:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, of this library and of those it computes with."""
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    numbers = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in _VERSIONED:
         try:
-            found[name] = metadata.version(name)
+            numbers[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return numbers

@@ -1,4 +1,4 @@
-"""One process at a time: a lock that vanishes with its holder, however that dies."""
+"""One process at a time: a lock that the system releases when its process ends, also after kill -9."""
 
 import os
 import time
@@ -15,14 +15,14 @@ except ImportError:  # not on Windows, where two processes on one directory are 
     fcntl = None
 
 AT = " on "
-TRIES, BETWEEN = 5, 0.05  # somebody may just be looking, see `held`
+TRIES, SECONDS_BETWEEN_TRIES = 5, 0.05  # `held` takes the lock for a moment
 
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
     """Hold a lock for the duration of the block.
 
-    The system releases it when the process ends, also after kill -9. The file stays; only the lock on it matters.
+    The file stays; only the lock on it matters.
 
     Args:
         path: of the lock file.
@@ -52,7 +52,7 @@ def _take(file: IO[str], what: str) -> None:
             return
         except BlockingIOError:
             if attempt < TRIES - 1:
-                time.sleep(BETWEEN)
+                time.sleep(SECONDS_BETWEEN_TRIES)
         except OSError as error:
             raise StoreError(f"{what} cannot be locked: {error.strerror or error}.") from error
     file.seek(0)
@@ -61,7 +61,7 @@ def _take(file: IO[str], what: str) -> None:
 
 
 def this_process() -> str:
-    """Return what a holder writes into the lock file: who it is, and where."""
+    """Return what is written into the lock file: which process holds it, on which machine."""
     return f"process {os.getpid()}{AT}{this_machine()}"
 
 
@@ -71,7 +71,7 @@ def this_machine() -> str:
 
 
 def last_holder(path: Path) -> str:
-    """Return who held the lock last, or holds it; empty if nobody ever did."""
+    """Return which process holds the lock, or held it last; empty if none ever did."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
@@ -79,9 +79,9 @@ def last_holder(path: Path) -> str:
 
 
 def held(path: Path) -> bool | None:
-    """Return whether some process holds the lock now; None where that cannot be told.
+    """Return whether some process holds the lock now; None where the system does not say.
 
-    Nothing is written.  Looking takes the lock for a moment, as one of any number of readers.
+    Nothing is written. The lock is taken for a moment, shared with other readers.
     """
     if fcntl is None:
         return None

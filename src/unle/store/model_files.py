@@ -1,26 +1,26 @@
 """Fitted models on disk, without pickle: a JSON file that describes, and an .npz file with the arrays.
 
-A model is a tree: equinox modules whose fields are arrays, numbers, strings, tuples, functions or further
-modules. `save_module` walks that tree and writes two files,
+A model is a tree: equinox modules whose fields are arrays, numbers, strings, tuples, functions or further modules.
+`save_module` walks that tree and writes two files,
 
     likelihood.json    the class of every module, the value of every plain field, versions, your note,
-                       and a checksum of the other file
+                       and a check sum of the other file
     likelihood.npz     the arrays, numbered in the order of the walk
 
-and `load_module` builds the same tree again. Reading a file can only ever *look up* what is named in it:
+and `load_module` builds the same tree again. No content of a file is ever run: a name in it is only looked up,
 
-* classes and functions that `unle.store.storable_classes` knows: the modules of this library, a few of equinox, the
+* as a class or function that `unle.store.storable_classes` knows: the modules of this library, a few of equinox, the
   usual activations, and what was given to `storable`;
 * objects with `spec()` and `from_spec()`, such as a prior, are stored by their own description.
 
-Whatever else a file names is refused with a `StoreError`. No content of a file is ever run.
+Other names are refused with a `StoreError`.
 
-The JSON file is the seal: it is written last, and removed first when a model is replaced. A process that dies
-half way therefore leaves no model rather than a wrong one.
+The JSON file is written last, and removed first when a model is replaced. A process that dies half way therefore leaves
+no model rather than a wrong one.
 
 Example:
     >>> import tempfile, equinox as eqx, jax, jax.random as jr
-    >>> from unle.store.modules import load_module, read_note, save_module
+    >>> from unle.store.model_files import load_module, read_note, save_module
     >>> path = tempfile.mkdtemp() + "/net"
     >>> save_module(path, eqx.nn.MLP(2, 1, 8, 2, activation=jax.nn.swish, key=jr.key(0)), note={"seed": 0})
     >>> load_module(path).width_size, read_note(path)

@@ -3,7 +3,7 @@
     runs/mine/
       run.json                  method, settings, seed, versions
       simulations.sqlite        every simulation, see `unle.store.simulation_store`
-      counts.json               how many there are, for whoever watches from another machine
+      counts.json               how many there are, for a person who watches from another machine
       rounds/00/likelihood.json, likelihood.npz    the fitted model of each round, see `unle.store.model_files`
       draws.nc                  posterior draws at the observation
       metrics.jsonl             one JSON object per line, appended as the run goes on
@@ -11,8 +11,8 @@
       lock                      held while a process works here
       report.html
 
-A directory belongs to one set of settings for ever. Opening it with others is refused, and the refusal names
-the difference: simulations of two priors mixed in one table are a mistake that no later check would find.
+A directory belongs to one set of settings. Opening it with others is refused, and the message names the difference:
+simulations of two priors mixed in one table are a mistake that no later check would find.
 
 Example:
     >>> import tempfile
@@ -57,7 +57,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: str | Path, settings: Mapping[str, Any]) -> "RunDirectory":
-        """Start a run in a directory, or take up the run with the same settings that is there.
+        """Start a run in a directory, or go on with the run of the same settings that is there.
 
         Args:
             path: the directory, made if need be.
@@ -124,7 +124,7 @@ class RunDirectory:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Lock the directory, and leave word in the metrics if the block ends by an error or by Ctrl-C."""
+        """Lock the directory, and note it in the metrics if the block ends by an error or by Ctrl-C."""
         with self.locked():
             try:
                 yield
@@ -138,7 +138,7 @@ class RunDirectory:
         """Open the table of simulations; close it when done.
 
         Raises:
-            StoreError: it is damaged; of a finished table every bit is looked at.
+            StoreError: it is damaged; every bit of a finished table is checked.
         """
         self.finished(SIMULATIONS)
         if not read_only:
@@ -153,12 +153,12 @@ class RunDirectory:
             yield store
         file = self.path / "simulations.sqlite"
         log = file.with_name(file.name + "-wal")
-        if not log.exists() or not log.stat().st_size:  # somebody may be reading still: then the file is not whole yet
+        if not log.exists() or not log.stat().st_size:  # beside a reader a part of the table is still in the log
             self.seal(SIMULATIONS, [file])
 
     @contextmanager
     def making(self, stage: str, files: Sequence[Path]) -> Iterator[None]:
-        """Make files of a stage anew while the block lasts, and seal them if that ends well."""
+        """Make the files of a stage again while the block lasts, and seal them if that ends well."""
         self.unseal(stage)
         yield
         self.seal(stage, files)
@@ -179,7 +179,7 @@ class RunDirectory:
             self.finished(stage)
 
     def seal(self, stage: str, files: Iterable[Path]) -> None:
-        """Declare a stage finished: write down the check sums of its files.
+        """Declare a stage finished: store the check sums of its files.
 
         Args:
             stage: a name for it.
@@ -218,7 +218,7 @@ class RunDirectory:
 
     @property
     def lock(self) -> Path:
-        """The lock file; it says who works here, or did last."""
+        """The lock file; it names the process that works here, or did last."""
         return self.path / "lock"
 
     @property

@@ -1,7 +1,7 @@
 """What a stored model may be made of: the classes and functions that a file can name.
 
-Reading a model looks names up here and nowhere else. This is what makes it safe to open a file that came
-from somebody else: the worst it can name is a module of this library.
+Names in a model file are looked up here and nowhere else. This makes it safe to open a file from an unknown source: the
+worst it can name is a module of this library.
 
 Example:
     >>> import equinox as eqx
@@ -26,23 +26,12 @@ import jax.numpy as jnp
 
 from unle.errors import InputError
 
+_ACTIVATIONS = "celu elu gelu leaky_relu log_sigmoid mish relu selu sigmoid softplus swish"
 FUNCTIONS: dict[str, Callable] = {
-    "celu": jax.nn.celu,
-    "elu": jax.nn.elu,
-    "exp": jnp.exp,
-    "gelu": jax.nn.gelu,
+    **{name: getattr(jax.nn, name) for name in _ACTIVATIONS.split()},
+    **{"exp": jnp.exp, "sin": jnp.sin, "tanh": jnp.tanh},
     # the default of eqx.nn.MLP is a lambda of its own; recognise that one
     "identity": inspect.signature(eqx.nn.MLP.__init__).parameters["final_activation"].default,
-    "leaky_relu": jax.nn.leaky_relu,
-    "log_sigmoid": jax.nn.log_sigmoid,
-    "mish": jax.nn.mish,
-    "relu": jax.nn.relu,
-    "selu": jax.nn.selu,
-    "sigmoid": jax.nn.sigmoid,
-    "sin": jnp.sin,
-    "softplus": jax.nn.softplus,
-    "swish": jax.nn.swish,
-    "tanh": jnp.tanh,
 }
 """Functions that a stored model may hold, by name."""
 
@@ -103,10 +92,10 @@ def class_name(cls: type, where: str) -> str:
             return name
     name = f"{cls.__module__}:{cls.__qualname__}"
     try:
-        found = find_class(name)
+        same_name = find_class(name)
     except Refusal as refusal:
         raise InputError(f"{refusal}, at {where}; try unle.store.storable_classes.storable on it") from refusal
-    if found is not cls:
+    if same_name is not cls:
         raise InputError(f"expected a class that can be found again by its name; got {name} at {where}")
     return name
 
@@ -121,15 +110,14 @@ def find_class(name: str) -> type:
         return _CLASSES[name]
     module_name, _, own_name = name.partition(":")
     # A module of this package is imported when a file names it; the command line is no part of a model.
-    if _OWN_MODULE.fullmatch(module_name) and module_name != "unle.cli":
+    if _OWN_MODULE.fullmatch(module_name) and not module_name.startswith("unle.cli"):
         own_name = RENAMED.get(own_name, own_name)
         room = ".".join(module_name.split(".")[:2])
         for place in (module_name, room):  # classes move between the files of a room, which exports them
             try:
-                found = vars(importlib.import_module(place)).get(own_name)
+                cls = vars(importlib.import_module(place)).get(own_name)
             except ModuleNotFoundError:
                 continue
-            is_module = isinstance(found, type) and issubclass(found, eqx.Module)
-            if is_module and found.__module__.startswith(place):
-                return found
+            if isinstance(cls, type) and issubclass(cls, eqx.Module) and cls.__module__.startswith(place):
+                return cls
     raise Refusal(f"the class {name!r} is not one that stored models may hold")

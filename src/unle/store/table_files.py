@@ -2,7 +2,7 @@
 
 One row per simulation. In CSV and Parquet the columns are `theta.NAME ...`, `x.NAME ...`, `valid`, `reason` and
 `seconds`; in an .npz file the arrays are `theta`, `x`, `valid`, `reason`, `seconds`, `theta_names` and `x_names`. Only
-`theta` and `x` are needed to read a file; this is also how other libraries keep their simulations, as two arrays.
+`theta` and `x` are needed to read a file; other libraries keep their simulations as two such arrays.
 """
 
 import csv
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from unle.errors import InputError, StoreError
+from unle.errors import InputError, StoreError, UnleError
 from unle.store.json_files import write_atomically
 
 KINDS = ".npz, .csv or .parquet"
@@ -57,7 +57,7 @@ def write_table(path: str | Path, table: Table) -> None:
 
 
 def read_table(path: str | Path, *, parameters: Sequence[str] = ()) -> Table:
-    """Read simulations that `write_table`, or somebody else, wrote. Nothing in the file is executed.
+    """Read simulations that `write_table`, or another program, wrote. Nothing in the file is executed.
 
     Args:
         path: the file.
@@ -65,7 +65,7 @@ def read_table(path: str | Path, *, parameters: Sequence[str] = ()) -> Table:
             other columns are data.
 
     Raises:
-        InputError: the file is of another kind, or it cannot be told what is what.
+        InputError: the file is of another kind, or its columns are not clear.
         StoreError: the file is missing or damaged.
     """
     path = Path(path)
@@ -79,13 +79,11 @@ def read_table(path: str | Path, *, parameters: Sequence[str] = ()) -> Table:
         raise InputError(f"expected a file {KINDS}; got {path}")
     try:
         return readers[path.suffix](path, tuple(parameters))
+    except UnleError:
+        raise
     except OSError as error:
-        if isinstance(error, StoreError):
-            raise
         raise StoreError(f"{path} could not be read: {error.strerror or error}.") from error
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, InputError):
-            raise
         raise StoreError(f"{path} could not be read as simulations: {error}.") from error
 
 
