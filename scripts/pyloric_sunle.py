@@ -59,7 +59,7 @@ def measure(task: Task, sizes: list[int], simulate: Simulate, *, resimulate: int
         simulations = simulate(state.propose(), number)
         simulated = time.perf_counter()
         scale = prior_scale(simulations.x) if scale is None else scale
-        state.add(simulations)
+        state = sunle.update(state, simulations)
         facts = {"round": number, **scored(simulations, scale)}
         rounds.append(facts | {"simulate_s": simulated - start, "fit_s": time.perf_counter() - simulated})
         print(line(f"round {number}", rounds[-1]), flush=True)
@@ -78,8 +78,8 @@ def measure(task: Task, sizes: list[int], simulate: Simulate, *, resimulate: int
     theta = np.random.default_rng(seed).permutation(theta)[:resimulate]  # there may be more, island by island
     drawing = time.perf_counter() - start
     simulations = simulate(theta, len(sizes))  # a round of its own: fresh noise
-    near = float(state.near(simulations).mean())
-    expected = predicted(state.validity, theta)
+    near = float(state.fitting.near(simulations).mean())
+    expected = predicted(state.fitting.validity, theta)
     final = {**scored(simulations, scale), "near": near, "predicted": expected, "draw_s": drawing}
     total = time.perf_counter() - begin
     print(line("posterior", final))

@@ -4,12 +4,9 @@ import threading
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import pytest
 
 from unle.compiling import LARGE_BATCH_OPTIONS, SAMPLING_OPTIONS, large_program, meanwhile
-from unle.methods.ahead import alike
-from unle.models import Mlp
 
 
 @pytest.fixture
@@ -60,17 +57,6 @@ def test_nothing_happens_where_it_is_unwanted_or_would_only_delay(monkeypatch, s
     with meanwhile(lambda: done.append("compiled")):
         done.append("trained")
     assert done == ["trained"]
-
-
-def test_only_models_of_one_structure_and_shape_share_a_program():
-    def net(width, depth=1):
-        return Mlp(jr.key(0), 2, 1, width=width, depth=depth)
-
-    assert alike(net(3), net(3))
-    assert not alike(net(3), net(4))
-    assert not alike(net(3), net(3, depth=2))
-    assert not alike(None, net(3))
-    assert not alike((jnp.ones(2),), (jnp.ones(2, int),))
 
 
 def test_how_to_compile_is_asked_at_the_first_call_and_depends_on_the_machine(monkeypatch):

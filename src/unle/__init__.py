@@ -45,7 +45,6 @@ _HOMES = {
     "Prior": "unle.space",
     "RandomWalk": "unle.samplers",
     "RejectionInner": "unle.samplers",
-    "Rounds": "unle.methods",
     "SMNLE": "unle.methods",
     "SNLE": "unle.methods",
     "SUNLE": "unle.methods",

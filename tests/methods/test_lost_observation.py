@@ -10,10 +10,11 @@ from unle.cli.sequential import describe
 from unle.errors import UnleWarning
 from unle.methods import AbstractSequential
 from unle.methods.history import MOST_SETBACKS, Round, lost, recovered, setbacks
+from unle.methods.metrics import record_losses
 from unle.methods.neighbourhood import OUTSIDE, nearest, outlying
 from unle.methods.proposals import Box, draw_around
-from unle.methods.rounds import Rounds
-from unle.methods.sequential import SequentialRun, note_losses, round_sizes
+from unle.methods.rounds import RoundState, close_round, open_round
+from unle.methods.sequential import SequentialRun, round_sizes
 from unle.space import Prior
 from unle.train import GaussianTraining
 
@@ -29,31 +30,38 @@ class OnlyRounds(AbstractSequential):
     simulator: Callable | None = eqx.field(static=True, default=None)
 
     def begin(self, x_o, *, budget, rounds=4, seed=0):
+        return RoundState.begin(self.prior, x_o, round_sizes(budget, rounds), seed=seed)
+
+    def update(self, state, simulations):
         base = GaussianTraining(width=8, depth=1, iterations=100, batch=64, chunk=50)
-        return Rounds(self.prior, x_o, round_sizes(budget, rounds), base=base, members=2, seed=seed)
+        return close_round(open_round(state, simulations, base=base, members=2))
 
     def finish(self, state, *, on_metrics=None):
-        return SequentialRun(None, state.simulations, tuple(state.history))  # pyright: ignore[reportArgumentType]
+        return SequentialRun(None, state.simulations, state.history)  # pyright: ignore[reportArgumentType]
+
+
+METHOD = OnlyRounds()
 
 
 def curved(theta, seed):
     return theta + 0.2 * theta**3 + NOISE * np.random.default_rng(seed).normal(size=theta.shape)
 
 
-def misled(x_o, rounds=4, seed=0) -> Rounds:
+def misled(x_o, rounds=4, seed=0) -> RoundState:
     """Return rounds whose first one proposed a narrow range of wrong parameters, around -1."""
     state = OnlyRounds().begin(x_o, budget=BUDGET, rounds=rounds, seed=seed)
     theta = state.propose()
     wrong = np.random.default_rng(seed).normal(-1.0, 0.03, size=(1000, 1))
-    state.recall((theta, curved(theta, seed)), Round(0, SIZE, 1.0, SIZE, 1.0, 1.0, 1.0, 0.0, outlying=0.1), wrong)
-    return state
+    done = Round(0, SIZE, 1.0, SIZE, 1.0, 1.0, 1.0, 0.0, outlying=0.1)
+    return state.recall((theta, curved(theta, seed)), done, wrong)
 
 
 def test_rounds_that_lost_the_observation_come_back():
     """Exact: theta is 1.0 within 0.03 for x_o = 1.2."""
     state = misled([1.2])
     theta = state.propose()
-    done = state.add((theta, curved(theta, 1)))
+    state = METHOD.update(state, (theta, curved(theta, 1)))
+    done = state.history[-1]
     assert not done.contains
     assert setbacks(state.history) == [None, 0]
     assert lost(state.history) is not None
@@ -63,15 +71,17 @@ def test_rounds_that_lost_the_observation_come_back():
     theta = state.propose()
     around = theta[-SIZE // 5 :]  # simulated whatever the likelihood says
     assert np.abs(around - 1.0).mean() < 0.5
-    assert state.add((theta, curved(theta, 2))).contains
+    state = METHOD.update(state, (theta, curved(theta, 2)))
+    assert state.history[-1].contains
     theta = state.propose()
-    assert state.add((theta, curved(theta, 3))).contains
+    state = METHOD.update(state, (theta, curved(theta, 3)))
+    assert state.history[-1].contains
     assert lost(state.history) is None
     assert "round 2;" in (recovered(state.history) or "")
     assert state.proposals.mean() == pytest.approx(1.0, abs=0.1)
 
     notes = []
-    note_losses(state.history, lambda **record: notes.append(record))
+    record_losses(lambda **record: notes.append(record), state.history)
     assert notes == [{"stage": "lost", "reason": recovered(state.history), "recovered": True}]
 
 
@@ -79,13 +89,12 @@ def test_rounds_that_were_interrupted_after_a_loss_give_the_same():
     state = misled([1.2])
     theta = state.propose()
     simulations = theta, curved(theta, 1)
-    done = state.add(simulations)
-    again = misled([1.2])
-    again.recall(simulations, done, state.proposals, state.carried)
+    state = METHOD.update(state, simulations)
+    again = misled([1.2]).recall(simulations, state.history[-1], state.proposals, state.carried)
     np.testing.assert_array_equal(again.propose(), state.propose())
     theta = state.propose()
-    following = [rounds.add((theta, curved(theta, 2))) for rounds in (state, again)]
-    assert following[0]._replace(seconds=0.0) == following[1]._replace(seconds=0.0)
+    state, again = (METHOD.update(one, (theta, curved(theta, 2))) for one in (state, again))
+    assert state.history[-1]._replace(seconds=0.0) == again.history[-1]._replace(seconds=0.0)
     np.testing.assert_array_equal(state.proposals, again.proposals)
     np.testing.assert_array_equal(state.propose(), again.propose())
 
@@ -94,7 +103,7 @@ def test_a_loss_in_the_last_round_is_reported():
     state = misled([1.2], rounds=[SIZE, BUDGET - SIZE])
     theta = state.propose()
     with pytest.warns(UnleWarning, match=r"was among those of round 1; 1 step back"):
-        state.add((theta, curved(theta, 1)))
+        state = METHOD.update(state, (theta, curved(theta, 1)))
     run = OnlyRounds().finish(state)
     assert run.lost == lost(state.history)
     assert "do not trust the posterior" in (run.lost or "")
@@ -169,8 +178,11 @@ def test_counts_that_are_zero_close_to_the_observation():
         return theta, np.random.default_rng(number).poisson(np.minimum(rates, 1e6)).astype(float)
 
     x_o = np.array([20.0, 8, 5, 3, 1, 0, 0, 0, 0, 0])
-    state = OnlyRounds(prior).begin(x_o, budget=BUDGET, rounds=4, seed=0)
-    run = OnlyRounds(prior).drive(state, simulated)
+    method = OnlyRounds(prior)
+    state = method.begin(x_o, budget=BUDGET, rounds=4, seed=0)
+    for number in range(4):
+        state = method.update(state, simulated(state.propose(), number))
+    run = method.finish(state)
     assert run.lost is None
     assert setbacks(run.rounds)[1] in (None, 0)  # never left, or found again
     grid = np.linspace(-3, 3, 6001)[:, None]
@@ -191,7 +203,7 @@ def test_coordinates_that_stop_varying_have_noise_and_a_scale():
         return theta, np.column_stack([x, np.where(np.abs(x) < 0.8, 0.5, x)])
 
     for number in range(2):
-        state.add(simulated(state.propose(), number))
+        state = METHOD.update(state, simulated(state.propose(), number))
     w = np.asarray(state.fitting.w)
     assert np.isfinite(w).all()
     assert 0.5 < w[:, 1].std() < 2

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unle.methods import SUNLE, rounds
+from unle.methods import SUNLE, region_fit
 from unle.methods.history import Round
 from unle.methods.neighbourhood import REACH, Neighbourhood
-from unle.methods.rounds import Rounds
+from unle.methods.rounds import RoundState
 from unle.models import AlwaysValid
 from unle.space import Prior
 from unle.train import DataParticles, GaussianTraining, TiltedTraining, ValidityFit, ValidityTraining, fit_validity
@@ -75,32 +75,32 @@ def share_lost(theta):
 
 
 @pytest.fixture(scope="module")
-def one_round() -> Rounds:
+def one_round() -> RoundState:
     base = GaussianTraining(width=8, depth=1, iterations=200, batch=128, chunk=50)
-    state = SUNLE(PRIOR, base=base, training=SMALL, members=2).begin([X_O], budget=3000, rounds=[2000, 1000], seed=0)
+    method = SUNLE(PRIOR, base=base, training=SMALL, members=2)
+    state = method.begin([X_O], budget=3000, rounds=[2000, 1000], seed=0)
     theta = state.propose()
     settings = ValidityTraining(members=4, width=32, iterations=2000, patience=5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rounds, "fit_validity", partial(fit_validity, settings=settings))
-        state.add((theta, simulated(theta, 1)))
-    return state
+        patch.setattr(region_fit, "fit_validity", partial(fit_validity, settings=settings))
+        return method.update(state, (theta, simulated(theta, 1)))
 
 
 def test_far_data_count_as_failures(one_round):
     sims = one_round.simulations
-    near = one_round.near(sims)
+    near = one_round.fitting.near(sims)
     assert not near[~sims.valid].any()
     np.testing.assert_array_equal(near, sims.valid & (sims.x[:, 0] < 20))
     assert len(one_round.fitting.t) == near.sum()
-    assert one_round.validity is not None
-    assert one_round.validity.rate == pytest.approx(near.mean())
+    assert one_round.fitting.validity is not None
+    assert one_round.fitting.validity.rate == pytest.approx(near.mean())
 
 
 def _on_grid(state):
     theta = np.linspace(-2, 2, 2001)
     points = jnp.asarray(theta[:, None], jnp.float32)
-    lost = np.asarray(eqx.filter_jit(eqx.filter_vmap(state.validity.validity))(points), float)
-    target = state.focused(state.fitting.likelihood)
+    lost = np.asarray(eqx.filter_jit(eqx.filter_vmap(state.fitting.validity.validity))(points), float)
+    target = state.fitting.restrict(state.fitting.likelihood)
     w = target.prepare(jnp.asarray([X_O], jnp.float32))
     log_target = np.asarray(jax.jit(jax.vmap(lambda point: target.log_likelihood(point, w)))(points), float)
     return theta, np.exp(log_target - log_target.max()), np.exp(lost)
@@ -134,12 +134,13 @@ def _moments(values, weights):
 
 def test_without_failures_all_data_count():
     base = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
-    state = SUNLE(PRIOR, base=base, training=SMALL, members=1).begin([X_O], budget=200, rounds=2, seed=0)
+    method = SUNLE(PRIOR, base=base, training=SMALL, members=1)
+    state = method.begin([X_O], budget=200, rounds=2, seed=0)
     theta = state.propose()
-    state.add((theta, np.where(np.arange(100)[:, None] < 5, theta + 40.0, theta)))
-    assert state.near(state.simulations).all()
+    state = method.update(state, (theta, np.where(np.arange(100)[:, None] < 5, theta + 40.0, theta)))
+    assert state.fitting.near(state.simulations).all()
     assert len(state.fitting.t) == 100
-    assert state.validity is None
+    assert state.fitting.validity is None
 
 
 class Flags:
@@ -155,12 +156,13 @@ class Flags:
 
 def test_data_are_kept_if_nothing_can_be_learned_of_where_they_come_out_far(monkeypatch):
     flags = Flags()
-    monkeypatch.setattr(rounds, "fit_validity", flags)
+    monkeypatch.setattr(region_fit, "fit_validity", flags)
     base = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
-    state = SUNLE(PRIOR, base=base, training=SMALL, members=1).begin([X_O], budget=500, rounds=[400, 100], seed=0)
+    method = SUNLE(PRIOR, base=base, training=SMALL, members=1)
+    state = method.begin([X_O], budget=500, rounds=[400, 100], seed=0)
     theta = state.propose()
     x = simulated(theta, 2)
-    state.add((theta, x))
+    state = method.update(state, (theta, x))
     far, lost = x[:, 0] > 20, np.isnan(x[:, 0])
     assert far.sum() > 20
     for found, expected in zip(flags.valid, [~(far | lost), ~lost], strict=True):
@@ -169,11 +171,12 @@ def test_data_are_kept_if_nothing_can_be_learned_of_where_they_come_out_far(monk
 
 
 def test_a_round_with_few_valid_simulations_borrows_from_those_before(monkeypatch):
-    monkeypatch.setattr(rounds, "fit_validity", Flags())
+    monkeypatch.setattr(region_fit, "fit_validity", Flags())
     base = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
-    state = SUNLE(PRIOR, base=base, training=SMALL, members=1).begin([X_O], budget=240, rounds=[200, 40], seed=0)
+    method = SUNLE(PRIOR, base=base, training=SMALL, members=1)
+    state = method.begin([X_O], budget=240, rounds=[200, 40], seed=0)
     theta = state.propose()
-    state.recall(
+    state = state.recall(
         (theta, simulated(theta, 3)), Round(0, 200, 1.0, 0, 1.0, 0.0, 1.0, 0.0), np.linspace(0.0, 1.0, 1000)[:, None]
     )
     last = np.linspace(0.4, 0.6, 40)[:, None]
@@ -184,6 +187,6 @@ def test_a_round_with_few_valid_simulations_borrows_from_those_before(monkeypatc
         box = len(w)
         return Neighbourhood.of(w_o, w)
 
-    monkeypatch.setattr(rounds, "Neighbourhood", type("Spy", (), {"of": staticmethod(seen)}))
-    state.add((last, last))
+    monkeypatch.setattr(region_fit, "Neighbourhood", type("Spy", (), {"of": staticmethod(seen)}))
+    method.update(state, (last, last))
     assert box == 64

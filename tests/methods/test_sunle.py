@@ -1,10 +1,12 @@
 """SUNLE from a simulator to a posterior, on problems whose answer is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from unle.errors import InputError
-from unle.methods import SUNLE, Rounds, sunle
+from unle.methods import SUNLE, RoundState, sunle
 from unle.methods.normalisers import ByExchange, Divi, Tilted
 from unle.models import Normalised
 from unle.posterior import Exchange, Posterior, TemperedSmc
@@ -155,14 +157,14 @@ def test_a_run_taken_up_again_goes_on_with_its_energies():
         return theta, two_peaks(theta, np.random.default_rng(number))
 
     state = method.begin([0.0], budget=900, rounds=3, seed=1)
-    first = state.add(simulated(state.propose(), 0))
-    kept, proposals = state.carried, state.proposals
-    state.add(simulated(state.propose(), 1))
+    state = method.update(state, simulated(state.propose(), 0))
+    first, kept, proposals = state.history[0], state.carried, state.proposals
+    state = method.update(state, simulated(state.propose(), 1))
     later = []
     for carried in (kept, None):
         again = method.begin([0.0], budget=900, rounds=3, seed=1)
-        again.recall(simulated(again.propose(), 0), first, proposals, carried)
-        again.add(simulated(again.propose(), 1))
+        again = again.recall(simulated(again.propose(), 0), first, proposals, carried)
+        again = method.update(again, simulated(again.propose(), 1))
         later.append(again.proposals)
     np.testing.assert_array_equal(later[0], state.proposals)
     assert not np.array_equal(later[1], state.proposals)
@@ -172,21 +174,20 @@ def test_energies_that_no_longer_help_are_dropped(monkeypatch):
     method = tiny(two_peaks)
     state = method.begin([0.0], budget=1200, rounds=4, seed=1)
     theta = state.propose()
-    assert state.add((theta, two_peaks(theta, np.random.default_rng(0)))).energies
-    monkeypatch.setattr(sunle._Task, "gate", lambda *_, **__: sunle.Choice(None, None, 0.0))
+    state = method.update(state, (theta, two_peaks(theta, np.random.default_rng(0))))
+    assert state.history[0].energies
+    monkeypatch.setattr(sunle._EnergyData, "gate", lambda *_, **__: sunle.Choice(None, None, 0.0))
     theta = state.propose()
-    assert not state.add((theta, two_peaks(theta, np.random.default_rng(1)))).energies
+    state = method.update(state, (theta, two_peaks(theta, np.random.default_rng(1))))
+    assert not state.history[1].energies
     assert state.carried is None
 
 
 def test_energies_are_tried_twice_on_the_way():
     def tried(sizes):
-        state = Rounds(PRIOR, [0.0], sizes, base=GaussianTraining(), members=1, seed=0)
-        trials = []
-        for number in range(len(sizes)):
-            trials += [number] if sunle._is_trial(state) else []
-            state.history.append(None)
-        return trials
+        state = RoundState.begin(PRIOR, [0.0], sizes, seed=0)
+        states = [replace(state, history=(None,) * number) for number in range(len(sizes))]
+        return [one.number for one in states if sunle._is_trial(one)]
 
     assert tried([100] * 10) == [1, 4]
     assert tried([500, 500]) == [0]  # both at once

@@ -9,8 +9,8 @@ from unle.cli.console import Stages, say
 from unle.cli.where import Where
 from unle.errors import StoreError
 from unle.methods import AbstractSequential, Round
-from unle.methods.abstract_rounds import AbstractRounds
-from unle.methods.sequential import note_losses
+from unle.methods.metrics import record_losses
+from unle.methods.round_state import AbstractRoundState
 from unle.posterior import Posterior
 from unle.simulators import simulate_at
 from unle.store import RunDirectory
@@ -48,17 +48,18 @@ def fit_in_rounds(
                 )
             # The last round is fitted again in any case: the energies are trained on its data.
             if run.finished(_stage(number)) and not is_last:
-                _recall(state, simulations, run)
+                state = _recall(state, simulations, run)
                 continue
             with stages.stage("fit"):
-                done = state.add(simulations)
+                state = method.update(state, simulations)
+            done = state.history[-1]
             if not is_last:
                 _keep(state, done, run)
             run.append_metrics(stage="round", **done._asdict())
             if not simulations.valid.all():
                 say(simulations.summary())
             say(describe(done, len(state.sizes)))
-    note_losses(state.history, run.append_metrics)
+    record_losses(run.append_metrics, state.history)
     with stages.stage("fit"):
         return method.finish(state, on_metrics=run.append_metrics).posterior
 
@@ -79,7 +80,7 @@ def _stage(number: int) -> str:
     return f"round {number}"
 
 
-def _keep(state: AbstractRounds, done: Round, run: RunDirectory) -> None:
+def _keep(state: AbstractRoundState, done: Round, run: RunDirectory) -> None:
     folder = run.round(done.number)
     proposals, record = folder / "proposals.npy", folder / "round.json"
     np.save(proposals, state.proposals, allow_pickle=False)
@@ -91,7 +92,7 @@ def _keep(state: AbstractRounds, done: Round, run: RunDirectory) -> None:
     run.seal(_stage(done.number), files)
 
 
-def _recall(state: AbstractRounds, simulations: Any, run: RunDirectory) -> None:
+def _recall(state: AbstractRoundState, simulations: Any, run: RunDirectory) -> AbstractRoundState:
     folder = run.round(state.number)
     try:
         proposals = np.load(folder / "proposals.npy", allow_pickle=False)
@@ -99,4 +100,4 @@ def _recall(state: AbstractRounds, simulations: Any, run: RunDirectory) -> None:
         carried = load_module(folder / ENERGIES) if (folder / f"{ENERGIES}.json").exists() else None
     except (OSError, ValueError, TypeError) as error:
         raise StoreError(f"{folder} is damaged: {error}.") from None
-    state.recall(simulations, done, proposals, carried)
+    return state.recall(simulations, done, proposals, carried)

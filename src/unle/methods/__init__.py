@@ -4,7 +4,7 @@ from unle.methods.aunle import AUNLE
 from unle.methods.history import Round
 from unle.methods.nle import NLE
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Divi, Online, Tilted
-from unle.methods.rounds import Rounds
+from unle.methods.rounds import RoundState
 from unle.methods.sequential import AbstractSequential, SequentialRun
 from unle.methods.smnle import SMNLE
 from unle.methods.snle import SNLE
@@ -23,6 +23,6 @@ __all__ = [
     "Tilted",
     "Online",
     "Round",
-    "Rounds",
+    "RoundState",
     "SequentialRun",
 ]

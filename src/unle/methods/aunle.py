@@ -12,7 +12,6 @@ Reference: Glaser et al., "Maximum likelihood learning of unnormalized models fo
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,14 +20,15 @@ import equinox as eqx
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
-from unle.compiling import cores, meanwhile
+from unle.compiling import meanwhile
 from unle.errors import InputError
-from unle.methods.ahead import alike, sampler_ahead
 from unle.methods.candidates import best_energies
-from unle.methods.pairs import standardised_pairs
+from unle.methods.metrics import no_metrics, record_fit, tell_user
+from unle.methods.pairs import Pairs, standardised_pairs
 from unle.methods.paper_aunle import PaperAUNLE, joint_particles
-from unle.methods.selection import certificate_of, record_fit, select_model, stopping_rows, tell_user
-from unle.models import AbstractBase, Ensemble, Repeated, in_two_views, over_cells
+from unle.methods.precompile import sampler_compiled_for
+from unle.methods.selection import Selected, certificate_of, select_model, stopping_rows
+from unle.models import AbstractBase, Repeated, in_two_views, over_cells
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.space.host_device import split
@@ -46,8 +46,6 @@ from unle.train import (
     fit_shared_or_whole,
     fit_tilted,
 )
-
-CORES_TO_GUESS = 4  # with fewer, a sampler that is compiled for the wrong bases delays the right one
 
 
 class AUNLE(eqx.Module):
@@ -141,72 +139,69 @@ class AUNLE(eqx.Module):
         Returns:
             The posterior, for any observation.
         """
+        metrics = on_metrics or no_metrics
         key_split, key_base, key_energy, key_valid = split(jr.key(seed), 4)
+        pairs = self._standardise(key_split, simulations, memory)
+        bases = self._fit_bases(key_base, pairs)
+        selected = self._train_energies(key_energy, pairs, bases, metrics)
+        certificate = certificate_of(selected.choice, *pairs.rows, held=pairs.held)
+        if pairs.stream is not None:
+            metrics(stage="stream", window=len(pairs.t), taken=pairs.stream.taken)
+        record_fit(metrics, selected, certificate, repeats=bases.repeats if isinstance(bases, Repeated) else 1)
+        tell_user(selected, certificate)
+        ensemble = selected.choice.ensemble(pairs.theta_space, pairs.x_space)
+        # Energies whose particles follow the prior have P(valid | theta) in them: they were fitted to valid rows.
+        if selected.kind != "none" and not self.training.particles.at_data:
+            return Posterior(self.prior, over_cells(ensemble), self.sampler)
+        return Posterior(self.prior, pairs.given_valid(key_valid, ensemble, metrics), self.sampler)
+
+    def _standardise(self, key: PRNGKeyArray, simulations: Any, memory: int | float | str | None) -> Pairs:
         work = self.base.work_per_row(self.prior.dim)
         how = {"memory": memory, "work": work, "repetition": self.repetition}
-        pairs = standardised_pairs(key_split, simulations, self.prior, members=self.members, **how)
-        stream, splits = pairs.stream, pairs.splits
-        if stream is not None and isinstance(self.training.particles, PairedChains | PairedSmc):
+        pairs = standardised_pairs(key, simulations, self.prior, members=self.members, **how)
+        if pairs.stream is not None and isinstance(self.training.particles, PairedChains | PairedSmc):
             raise InputError(
                 "expected particles that do not belong to single simulations, of which only some are in "
                 "memory at a time; try training=TiltedTraining(DataParticles())."
             )
-        rows = pairs.t, pairs.w, splits
-        settings = {"settings": self.training, "stream": stream}
-        sizes = pairs.t.shape[1], pairs.w.shape[1]
-        likely = None if pairs.cuts else self.base.untrained(*sizes, members=self.members)
-        likely = None if likely is None else in_two_views(likely)
+        return pairs
 
-        def compile_training(bases: AbstractBase) -> None:
-            compile_tilted(JointSpace.of(self.prior, pairs.theta_space), bases, *rows, **settings)
+    def _fit_bases(self, key: PRNGKeyArray, pairs: Pairs) -> AbstractBase:
+        """Fit one base per member, while the training of energies on such bases is compiled."""
+        if pairs.cuts:
+            return fit_shared_or_whole(key, self.base.fit, *pairs.rows, cuts=pairs.cuts)
+        expected = self.base.untrained(pairs.t.shape[1], pairs.w.shape[1], members=self.members)
 
-        def sampler_of(bases: AbstractBase) -> AbstractContextManager[None]:
-            return sampler_ahead(self.prior, self.training, pairs, bases, self.sampler, of=over_cells)
+        def compile_training() -> None:
+            if expected is not None:
+                joint = JointSpace.of(self.prior, pairs.theta_space)
+                compile_tilted(joint, in_two_views(expected), *pairs.rows, settings=self.training, stream=pairs.stream)
 
-        with ExitStack() as ahead:
-            guess = likely if cores() >= CORES_TO_GUESS else None
-            if guess is not None:
-                ahead.enter_context(sampler_of(guess))
-            if pairs.cuts:
-                bases = fit_shared_or_whole(key_base, self.base.fit, *rows, cuts=pairs.cuts)
-            else:
-                with nullcontext() if likely is None else meanwhile(partial(compile_training, likely)):
-                    bases = self.base.fit(key_base, *rows, stream=stream)
-            repeats = bases.repeats if isinstance(bases, Repeated) else 1
-            samplers = [] if alike(guess, in_two_views(bases)) else [sampler_of(in_two_views(bases))]
+        with meanwhile(compile_training):
+            return self.base.fit(key, *pairs.rows, stream=pairs.stream)
 
-            def on_chunk(record):
-                if samplers:  # compiled once training is under way: its own program is waited for, and comes first
-                    ahead.enter_context(samplers.pop())
-                if on_metrics is not None:
-                    on_metrics(stage="training", **record)
+    def _train_energies(
+        self, key: PRNGKeyArray, pairs: Pairs, bases: AbstractBase, metrics: Callable[..., None]
+    ) -> Selected:
+        """Train energies and select what is kept, while the sampler of such energies is compiled."""
+        joint = JointSpace.of(self.prior, pairs.theta_space)
+        settings = {"settings": self.training, "stream": pairs.stream, "held": stopping_rows(pairs.held)}
 
-            joint, held = JointSpace.of(self.prior, pairs.theta_space), splits.held_out.shape[1]
-            how = {"on_chunk": on_chunk, "held": stopping_rows(held), **settings}
+        def train(key: PRNGKeyArray, bases: AbstractBase) -> tuple[TiltedFit, str]:
+            fit = partial(fit_tilted, joint=joint, bases=bases, t=pairs.t, w=pairs.w, splits=pairs.splits)
+            return best_energies(
+                key, partial(fit, on_chunk=lambda record: metrics(stage="training", **record), **settings)
+            )
 
-            def train(key: PRNGKeyArray, bases: AbstractBase) -> tuple[TiltedFit, str]:
-                return best_energies(key, lambda key, **kind: fit_tilted(key, joint, bases, *rows, **how, **kind))
-
-            selected = select_model(
-                key_energy,
+        with sampler_compiled_for(self.prior, self.training, pairs, in_two_views(bases), self.sampler, wrap=over_cells):
+            return select_model(
+                key,
                 joint,
                 bases,
-                *rows,
+                *pairs.rows,
                 particles=self.training.particles,
                 train=train,
                 view=in_two_views,
-                held=held,
+                held=pairs.held,
                 replace=True,
             )
-        choice = selected.choice
-        certificate = certificate_of(choice, *rows, held=held)
-        if on_metrics is not None and stream is not None:
-            on_metrics(stage="stream", window=len(pairs.t), taken=stream.taken)
-        if on_metrics is not None:
-            record_fit(on_metrics, selected, certificate, repeats=repeats)
-        tell_user(selected, certificate)
-        ensemble = Ensemble(pairs.theta_space, pairs.x_space, choice.models, choice.log_z)
-        # Energies whose particles follow the prior have P(valid | theta) in them: they were fitted to valid rows.
-        if selected.kind != "none" and not self.training.particles.at_data:
-            return Posterior(self.prior, over_cells(ensemble), self.sampler)
-        return Posterior(self.prior, pairs.given_valid(key_valid, ensemble, on_metrics), self.sampler)

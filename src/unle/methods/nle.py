@@ -18,6 +18,7 @@ import jax.random as jr
 import numpy as np
 
 from unle.errors import InputError
+from unle.methods.metrics import no_metrics
 from unle.methods.pairs import standardised_pairs
 from unle.models import AbstractFlow, Ensemble, Maf, NoEnergy, TiltedModel
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
@@ -75,17 +76,13 @@ class NLE(eqx.Module):
         """
         key_split, key_fit, key_validity = jr.split(jr.key(seed), 3)
         pairs = standardised_pairs(key_split, simulations, self.prior, members=self.members, memory=memory)
-
-        def on_chunk(record):
-            if on_metrics is not None:
-                on_metrics(stage="descent", **record)
+        metrics = on_metrics or no_metrics
 
         training = FlowTraining(self.flow, self.training)
         flows, outcome = training.fit_flows(
-            key_fit, pairs.t, pairs.w, pairs.splits, on_chunk=on_chunk, stream=pairs.stream
+            key_fit, *pairs.rows, on_chunk=lambda record: metrics(stage="descent", **record), stream=pairs.stream
         )
-        if on_metrics is not None:
-            held_out = -float(np.mean(np.asarray(outcome.losses)))
-            on_metrics(stage="fitted", held_out_log_likelihood=held_out, steps=outcome.steps)
+        held_out = -float(np.mean(np.asarray(outcome.losses)))
+        metrics(stage="fitted", held_out_log_likelihood=held_out, steps=outcome.steps)
         ensemble = Ensemble(pairs.theta_space, pairs.x_space, TiltedModel(flows, NoEnergy()), jnp.zeros(self.members))
         return Posterior(self.prior, pairs.given_valid(key_validity, ensemble), self.sampler)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from unle.errors import InputError, UnleWarning
 from unle.methods.inputs import apply_space, as_simulations, enough, in_support, spread_and_standardise, valid_pairs
 from unle.methods.memory import as_bytes, row_bytes
+from unle.methods.metrics import no_metrics, record_validity
 from unle.models import DoublyIntractableLikelihood, TractableLikelihood, over_cells, with_validity
 from unle.progress import progress
 from unle.simulators import Simulations
@@ -57,25 +58,34 @@ class Pairs(NamedTuple):
     valid: np.ndarray
     cuts: tuple[Blocks, ...] = ()
 
+    @property
+    def rows(self) -> tuple[Array, Array, Splits]:
+        """The data, as functions of `unle.train` take them."""
+        return self.t, self.w, self.splits
+
+    @property
+    def held(self) -> int:
+        """How many rows each member holds out."""
+        return self.splits.held_out.shape[1]
+
     def given_valid(
         self,
         key: PRNGKeyArray,
         likelihood: TractableLikelihood | DoublyIntractableLikelihood,
-        on_metrics: Callable[..., None] | None = None,
+        metrics: Callable[..., None] = no_metrics,
     ) -> TractableLikelihood | DoublyIntractableLikelihood:
         """Take the likelihood over cells, and multiply by P(valid given theta), learned from all simulations.
 
         Args:
             key: randomness of the fit.
             likelihood: of valid data.
-            on_metrics: called with how well the probability is calibrated.
+            metrics: takes how well the probability is calibrated.
         """
         likelihood = over_cells(likelihood)
         if self.valid.all():
             return likelihood
         fit = fit_validity(key, self.theta, self.valid, x=self.x)
-        if on_metrics is not None:
-            on_metrics(stage="validity", **{name: n for name, n in fit._asdict().items() if name != "validity"})
+        record_validity(metrics, fit)
         return with_validity(likelihood, fit.validity)
 
 

@@ -9,7 +9,6 @@ r"""AUNLE as the paper prints it: algorithm 1, with its settings and nothing els
 docs/paper.md has the equations, the settings and these lines side by side.
 """
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,8 +17,8 @@ import equinox as eqx
 import jax.random as jr
 import numpy as np
 
-from unle.errors import Outcome, UnleWarning
 from unle.methods.inputs import apply_space, as_simulations, valid_pairs
+from unle.methods.metrics import no_metrics, record_printed_fit, warn_of_divergence
 from unle.methods.pairs import order_of_rows
 from unle.models import TiltedLikelihood, TiltedModel
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
@@ -27,16 +26,7 @@ from unle.simulators import Simulations
 from unle.space import Prior, fit_theta_space, fit_x_space
 from unle.space.host_device import on_device, split
 from unle.store import SimulationStore
-from unle.train import (
-    JointSpace,
-    PaperFit,
-    PaperTraining,
-    PersistentChains,
-    WarmSmc,
-    fit_as_printed,
-    make_splits,
-    measure,
-)
+from unle.train import JointSpace, PaperTraining, PersistentChains, WarmSmc, fit_as_printed, make_splits, measure
 
 CHAINS = PersistentChains(n=1000, moves=60, at_data=False, fresh=False, own_steps=True)
 
@@ -81,11 +71,7 @@ class PaperAUNLE(eqx.Module):
         rows = order_of_rows(np.asarray(theta, float), np.asarray(x, float))
         theta, x = np.asarray(theta, float)[rows], np.asarray(x, float)[rows]
         theta_space, x_space = fit_theta_space(theta, plain=True), fit_x_space(x, plain=True)
-
-        def on_look(record):
-            if on_metrics is not None:
-                on_metrics(stage="training", **record)
-
+        metrics = on_metrics or no_metrics
         fit = fit_as_printed(
             key_fit,
             JointSpace.of(self.prior, theta_space),
@@ -93,9 +79,10 @@ class PaperAUNLE(eqx.Module):
             apply_space(x_space, x),
             make_splits(key_split, len(theta), members=1),
             settings=self.training,
-            on_look=on_look,
+            on_look=lambda record: metrics(stage="training", **record),
         )
-        tell(fit, on_metrics)
+        record_printed_fit(metrics, fit, steps_back=fit.steps_back)
+        warn_of_divergence([fit], instead="AUNLE(prior)")
         model = TiltedModel(measure(x_space.dim), fit.energy)
         likelihood = TiltedLikelihood(theta_space, x_space, model, on_device(0.0))
         # Failures need no other factor: trained on valid rows under the prior, the model has P(valid | theta) in it.
@@ -105,26 +92,3 @@ class PaperAUNLE(eqx.Module):
 def joint_particles(particles: PersistentChains | WarmSmc) -> PersistentChains | WarmSmc:
     """Return particles that move in theta and x, under the prior, with no move that the paper does not have."""
     return replace(particles, at_data=False, fresh=False)
-
-
-def tell(fit: PaperFit, on_metrics: Callable[..., None] | None) -> None:
-    """Write down how training ended, and warn of an energy that should not be used as it is."""
-    if on_metrics is not None:
-        last = fit.history[-1]
-        on_metrics(
-            stage="fitted",
-            energy="as printed",
-            gain=fit.gain,
-            outcome=str(fit.outcome),
-            steps_back=fit.steps_back,
-            looks=len(fit.history),
-            acceptance=last["acceptance"],
-            gap=last["gap"],
-        )
-    if fit.outcome is Outcome.DIVERGED:
-        warnings.warn(
-            f"the energy diverged {fit.steps_back} times, and smaller steps did not help: the one with the best "
-            "held-out likelihood before is used; try a smaller learning_rate, or AUNLE(prior).",
-            UnleWarning,
-            stacklevel=3,
-        )

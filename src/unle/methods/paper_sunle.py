@@ -1,25 +1,88 @@
 r"""SUNLE as the paper prints it: algorithm 2, with its settings and nothing else; made by `SUNLE.paper`.
 
-docs/paper.md has the equations, the settings and these lines side by side; `unle.methods.paper_rounds` what a round
-does.
+A round
+
+1. standardises theta and x by means and standard deviations of its own simulations, as the authors' code does;
+2. trains the conditional energy on the simulations of all rounds, from the energy and the particles of the round
+   before, in the new coordinates; those whose parameters lie beyond three standard deviations of the round's own are
+   left out, which a conditional likelihood allows;
+3. deals with Z(theta): by exchange, by DIVI after training, or online, together with the energy;
+4. draws the next parameters from the posterior.
+
+If simulations failed, P(valid | theta) is learned from those of all rounds and multiplies the likelihood.
+
+docs/paper.md has the equations, the settings and these lines side by side.
 """
 
+import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+from scipy.spatial import KDTree
 
-from unle.errors import InputError, Outcome, UnleWarning
+from unle.errors import InputError, UnleWarning
+from unle.methods.history import Round
+from unle.methods.inputs import FEWEST, apply_space
+from unle.methods.metrics import no_metrics, record_printed_fit, warn_of_divergence
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Divi, Online
-from unle.methods.paper_rounds import PaperRounds, ZPart
+from unle.methods.paper_warm_start import PaperCarried, PaperFrame, in_coordinates, known_particles
+from unle.methods.round_state import AbstractRoundState, distance_and_width
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
-from unle.posterior import WalkingExchange, WarmChains
-from unle.space import Prior
-from unle.train import DiviChains, PairedChains, PaperTraining
+from unle.models import AlwaysValid, ConditionalLikelihood, LogNormaliser, Normalised, TiltedModel, with_validity
+from unle.posterior import Posterior, WalkingExchange, WarmChains
+from unle.samplers import FollowingInner
+from unle.simulators import Simulations
+from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
+from unle.space.host_device import on_device, split
+from unle.train import (
+    DiviChains,
+    JointSpace,
+    PairedChains,
+    PaperFit,
+    PaperTraining,
+    fit_as_printed,
+    fit_divi,
+    fit_validity,
+    make_splits,
+    measure,
+    pad,
+)
 
 CHAINS = PairedChains(n=1, moves=50, fresh=False, own_steps=True)
+LARGEST_DISTANCE = 3.0  # standard deviations of the latest parameters; older simulations farther off are left out
+HELD_OUT_STREAM = 20_000  # a row is held out in all rounds, or the energy would know it
+MOST_KNOWN = 1000  # particles of training from which auxiliary data start, and parameters at which DIVI has chains
+FEWEST_PROPOSALS = 500  # draws of the posterior after each round, if rounds are smaller
+
+
+@dataclass(frozen=True)
+class PaperState(AbstractRoundState):
+    """The state of `SUNLE.paper` between rounds.
+
+    Attributes:
+        spaces: standardise theta and x by the first round; None before it.
+        posterior: of the latest round.
+        fits: trainings of the rounds of this process.
+    """
+
+    spaces: tuple[ThetaSpace, XSpace] | None = None
+    posterior: Posterior | None = None
+    fits: tuple[PaperFit, ...] = ()
+
+    def with_simulations(self, simulations: Any) -> tuple["PaperState", Simulations]:
+        """Return the state with the simulations of this round; distances are in standard deviations of the first."""
+        state, simulations = super().with_simulations(simulations)
+        if state.spaces is None:
+            theta, x = (np.asarray(part, float) for part in (simulations.valid_theta, simulations.valid_x))
+            state = replace(state, spaces=(fit_theta_space(theta, plain=True), fit_x_space(x, plain=True)))
+        return state, simulations
 
 
 class PaperSUNLE(AbstractSequential):
@@ -55,53 +118,144 @@ class PaperSUNLE(AbstractSequential):
         if not isinstance(self.training.particles, PairedChains):
             raise InputError("expected particles of each simulated pair; try PaperTraining(PairedChains()).")
 
-    def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> PaperRounds:
-        """Return the rounds to drive by hand: `propose`, simulate, `add`, and in the end `finish`."""
+    def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> PaperState:
+        """Return the state before the first round."""
+        rows = np.atleast_2d(np.asarray(x_o, float))
+        return PaperState(self.prior, rows, tuple(round_sizes(budget, rounds)), seed)
+
+    def update(self, state: PaperState, simulations: Any) -> PaperState:
+        """Return the state after a round: train on all simulations, and draw the next proposals."""
+        started = time.perf_counter()
+        state, simulations = state.with_simulations(simulations)
+        key_fit, key_z, key_valid, key_propose = split(jr.fold_in(jr.key(state.seed), state.number), 4)
+        frame = _standardise(state)
+        fit = self._train(key_fit, state, frame)
+        log_z = self._log_normaliser(key_z, state, frame, fit)
+        posterior = self._posterior(key_valid, state, frame, fit, log_z)
+        proposals, chains = _draw(key_propose, state, posterior)
+        carried = PaperCarried(
+            frame.theta_space,
+            frame.x_space,
+            fit.energy,
+            log_z,
+            on_device(frame.rows, np.int32),
+            fit.particles.positions[: len(frame.rows)],
+            chains,
+            (0 if state.carried is None else state.carried.steps_back) + fit.steps_back,
+        )
+        assert state.spaces is not None
+        distance, width = distance_and_width(state.spaces, simulations, state.x_o, proposals)
+        valid, seconds = float(simulations.valid.mean()), time.perf_counter() - started
+        done = Round(
+            state.number, len(simulations), valid, len(frame.rows), 1.0, distance, width, seconds, energies=True
+        )
+        return replace(state, carried=carried, posterior=posterior, fits=(*state.fits, fit))._after(done, proposals)
+
+    def finish(self, state: PaperState, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
+        """Return the posterior of the last round."""
+        if state.posterior is None:
+            raise InputError("nothing has been fitted yet; try update(state, simulations) first.")
+        record_printed_fit(on_metrics or no_metrics, state.fits[-1], steps_back=state.carried.steps_back)
+        warn_of_divergence(state.fits, instead="SUNLE(prior, simulator)")
+        return SequentialRun(state.posterior, state.simulations, state.history)
+
+    def _train(self, key: PRNGKeyArray, state: PaperState, frame: PaperFrame) -> PaperFit:
+        """Train the energy, from that of the round before."""
+        key_split = jr.fold_in(jr.key(state.seed), HELD_OUT_STREAM)
+        among = frame.rows, max(state.budget, len(state.simulations))
+        splits = make_splits(key_split, len(frame.rows), members=1, among=among)
+        data = pad(frame.t, frame.w, splits, state.budget)
+        energy = known = log_z = None
+        if state.carried is not None:
+            energy, log_z = in_coordinates(state.carried, frame)
+            known = known_particles(state.carried, frame, len(data[0]))
         training = self.training
         if isinstance(self.normaliser, Online):
             training = replace(training, online=self.normaliser.online)
-        return PaperRounds(
-            self.prior,
-            x_o,
-            round_sizes(budget, rounds),
-            training=training,
-            z=self._z,
-            sampler=self.sampler,
-            seed=seed,
-        )
+        joint = JointSpace.of(self.prior, frame.theta_space)
+        return fit_as_printed(key, joint, *data, settings=training, start=energy, known=known, log_normaliser=log_z)
 
-    def finish(self, state: PaperRounds, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
-        """Return the posterior of the last round."""
-        if state.posterior is None or state.carried is None:
-            raise InputError("nothing has been fitted yet; try add(simulations) first.")
-        fit = state.fits[-1]
-        if on_metrics is not None:
-            last = fit.history[-1]
-            on_metrics(
-                stage="fitted",
-                energy="as printed",
-                gain=fit.gain,
-                outcome=str(fit.outcome),
-                steps_back=state.carried.steps_back,
-                looks=len(fit.history),
-                acceptance=last["acceptance"],
-                gap=last["gap"],
-            )
-        diverged = sum(fit.outcome is Outcome.DIVERGED for fit in state.fits)
-        if diverged:
-            warnings.warn(
-                f"the energy diverged in {diverged} of {len(state.fits)} rounds, and smaller steps did not help: there "
-                "the one with the best held-out likelihood before is used; try a smaller learning_rate, or "
-                "SUNLE(prior, simulator).",
-                UnleWarning,
-                stacklevel=2,
-            )
-        return SequentialRun(state.posterior, state.simulations, tuple(state.history))
+    def _log_normaliser(
+        self, key: PRNGKeyArray, state: PaperState, frame: PaperFrame, fit: PaperFit
+    ) -> LogNormaliser | None:
+        """Return log Z(theta) as DIVI or training itself learned it; None for the exchange."""
+        if not isinstance(self.normaliser, Divi):
+            return fit.log_normaliser
+        key_nu, key_fit = split(key, 2)
+        rng = np.random.default_rng(np.asarray(jr.key_data(key_nu)))
+        # Parameters of the simulations that were trained on, and of the previous posterior where these are few.
+        own, more = np.asarray(frame.t)[rng.permutation(len(frame.t))[:MOST_KNOWN]], self._drawn_before(state, frame)
+        t = np.concatenate([own, more[rng.permutation(len(more))]])[:MOST_KNOWN]
+        t = t[rng.permutation(len(t))]
+        nearest = KDTree(np.asarray(frame.t)).query(t)[1]
+        w = np.asarray(fit.particles.positions)[nearest, 0]
+        model = TiltedModel(measure(frame.x_space.dim), fit.energy)
+        settings = {"chains": self.divi, "settings": self.normaliser.training}
+        return fit_divi(key_fit, model, on_device(t), on_device(w), **settings).log_normaliser
 
-    @property
-    def _z(self) -> ZPart:
-        if isinstance(self.normaliser, ByExchange):
-            return ZPart(self.exchange, self.inner_moves, None, self.normaliser.surrogate)
-        assert isinstance(self.normaliser, Divi | Online)
-        chains = self.divi if isinstance(self.normaliser, Divi) else None
-        return ZPart(None, self.inner_moves, chains, self.normaliser.training)
+    def _drawn_before(self, state: PaperState, frame: PaperFrame) -> Float[np.ndarray, "n dim"]:
+        """Return standardised draws of nu: of the prior at first, of the posterior of the round before later."""
+        theta = state.next_proposals
+        theta = self.prior.sample(MOST_KNOWN, seed=state.seed + 2) if theta is None else theta
+        t = frame.theta_space.forward_table(np.asarray(theta, float))
+        near = t[np.all(np.abs(t) <= LARGEST_DISTANCE, axis=1)]
+        return np.resize(near if len(near) else np.asarray(frame.t), (MOST_KNOWN, t.shape[1]))
+
+    def _posterior(
+        self, key: PRNGKeyArray, state: PaperState, frame: PaperFrame, fit: PaperFit, log_z: LogNormaliser | None
+    ) -> Posterior:
+        """Return the posterior: an ordinary one if log Z(theta) was learned, else for the exchange algorithm."""
+        key_valid, key_rows = split(key, 2)
+        model = TiltedModel(measure(frame.x_space.dim), fit.energy)
+        likelihood = ConditionalLikelihood(frame.theta_space, frame.x_space, model)
+        sims, validity = state.simulations, AlwaysValid()
+        if not sims.valid.all():
+            validity = fit_validity(key_valid, sims.theta, sims.valid, x=sims.x, capacity=state.budget).validity
+        starts = self._starts(state)
+        if log_z is not None:
+            sampler = replace(self.sampler, starts=jax.vmap(self.prior.unconstrain)(starts))
+            return Posterior(self.prior, with_validity(Normalised(likelihood, log_z), validity), sampler)
+        rows = _some_rows(key_rows, len(frame.rows), min(MOST_KNOWN, state.budget))
+        points = fit.particles.positions[rows, 0]
+        inner = FollowingInner(conditions=frame.t[rows], points=points, moves=self.inner_moves)
+        sampler = replace(self.exchange, inner=inner, starts=starts)
+        return Posterior(self.prior, with_validity(likelihood, validity), sampler)
+
+    def _starts(self, state: PaperState) -> Float[Array, "chain dim"]:
+        """Return where chains over theta start: at draws of the prior that did not fail, or where they last ended."""
+        if state.carried is not None:
+            return state.carried.chains
+        chains = self.exchange.chains if isinstance(self.normaliser, ByExchange) else self.sampler.chains
+        theta = state.simulations.valid_theta
+        order = np.random.default_rng(state.seed).permutation(len(theta))
+        return on_device(np.resize(theta[order], (chains, self.prior.dim)))
+
+
+def _standardise(state: PaperState) -> PaperFrame:
+    """Standardise by the latest simulations, and choose those that are not far from them."""
+    theta, x = (np.asarray(part, float) for part in (state.simulations.valid_theta, state.simulations.valid_x))
+    latest = slice(-max(state.latest, FEWEST), None)
+    assert state.spaces is not None
+    first_theta, first_x = state.spaces
+    theta_space = restandardise_theta(first_theta, theta[latest], plain=True)
+    x_space = restandardise_x(first_x, x[latest], plain=True)
+    t = theta_space.forward_table(theta)
+    rows = np.flatnonzero(np.all(np.abs(t) <= LARGEST_DISTANCE, axis=1) | (state.number == 0))
+    return PaperFrame(theta_space, x_space, rows, apply_space(theta_space, theta[rows]), apply_space(x_space, x[rows]))
+
+
+def _some_rows(key: PRNGKeyArray, n: int, most: int) -> Int[Array, " some"]:
+    """Return some of n rows in random order, as many in every round: programs compile once."""
+    order = np.random.default_rng(np.asarray(jr.key_data(key))).permutation(n)
+    return on_device(np.resize(order, most), np.int32)
+
+
+def _draw(key: PRNGKeyArray, state: PaperState, posterior: Posterior) -> tuple[np.ndarray, Array]:
+    """Return draws of the posterior, and where its chains ended."""
+    n = max([FEWEST_PROPOSALS, *state.sizes[1:]])
+    seed = int(np.random.default_rng(np.asarray(jr.key_data(key))).integers(2**31))
+    with warnings.catch_warnings():
+        if state.number:  # x_o outside of the simulations is said once
+            warnings.simplefilter("ignore", UnleWarning)
+        draws = posterior.sample(state.x_o, n, seed=seed)
+    return np.asarray(draws, float), on_device(draws.values[:, -1])

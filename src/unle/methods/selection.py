@@ -1,17 +1,15 @@
 """Which of the fitted models is kept: the simplest that is as good, by held-out likelihood."""
 
-import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.errors import UnleWarning
-from unle.models import AbstractBase, FixedMeasure, NoEnergy, TiltedModel
-from unle.progress import tell
+from unle.models import AbstractBase, Ensemble, FixedMeasure, NoEnergy, TiltedModel
+from unle.space import ThetaSpace, XSpace
 from unle.space.host_device import keys, on_device, split
 from unle.train import (
     AbstractParticles,
@@ -81,6 +79,10 @@ class Choice(NamedTuple):
     rows: Float[np.ndarray, "member row"] | float = 0.0
     certificate: Certificate | None = None
     replaced: int = 0
+
+    def ensemble(self, theta_space: ThetaSpace, x_space: XSpace) -> Ensemble:
+        """Return the likelihood of theta and x as they are."""
+        return Ensemble(theta_space, x_space, self.models, self.log_z)
 
 
 def stopping_rows(held: int) -> int:
@@ -227,39 +229,6 @@ def certificate_of(choice: Choice, t, w, splits: Splits, *, held: int) -> Certif
         return choice.certificate
     decisive = np.asarray(splits.held_out)[:, stopping_rows(held) : held]
     return certify(choice.models, choice.log_z, t, w, decisive)
-
-
-def record_fit(on_metrics: Callable[..., None], selected: Selected, certificate: Certificate, **more: Any) -> None:
-    """Write down what a fit came to, and what stands behind it."""
-    choice, found = selected.choice, certificate._asdict()
-    nats, error = found.pop("information"), found.pop("information_error")
-    if nats is not None:
-        on_metrics(stage="information", nats=nats, error=error)
-    if choice.certificate is not None:  # bases are normalised by themselves
-        on_metrics(stage="certificate", **found)
-    on_metrics(
-        stage="fitted",
-        energy=selected.kind,
-        noise=selected.noise,
-        sentence=selected.sentence,
-        outcome=selected.fit.outcome.name,
-        gain=choice.gain,
-        replaced=choice.replaced,
-        log_z=np.asarray(choice.log_z).tolist(),
-        **more,
-    )
-
-
-def tell_user(selected: Selected, certificate: Certificate) -> None:
-    """Say in one line what was kept, and warn of a fit that learned nothing."""
-    tell(selected.sentence)
-    if certificate.information is not None and not certificate.knows_theta:
-        warnings.warn(
-            "the fit is no better than one that ignores theta: either the data carry no information about the "
-            "parameters, or it was not learned; the posterior is about the prior.",
-            UnleWarning,
-            stacklevel=3,
-        )
 
 
 def _standard_error(rows: np.ndarray, ess: np.ndarray, draws: int) -> float:

@@ -10,8 +10,9 @@ import equinox as eqx
 import numpy as np
 
 from unle.errors import InputError
-from unle.methods.abstract_rounds import AbstractRounds
-from unle.methods.history import Round, lost, recovered
+from unle.methods.history import Round, lost
+from unle.methods.metrics import no_metrics, record_losses
+from unle.methods.round_state import AbstractRoundState
 from unle.posterior import Posterior
 from unle.simulators import Simulations, simulate_at
 from unle.space import Prior
@@ -38,7 +39,7 @@ class SequentialRun(NamedTuple):
 
 
 class AbstractSequential(eqx.Module):
-    """A method that learns a likelihood in rounds; to make one, say how rounds begin and what becomes of the last.
+    """A method that learns a likelihood in rounds: say how rounds begin, what one does, and what becomes of the last.
 
     Attributes:
         prior: of theta.
@@ -49,8 +50,17 @@ class AbstractSequential(eqx.Module):
     simulator: eqx.AbstractVar[Callable | None]
 
     @abc.abstractmethod
-    def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> AbstractRounds:
-        """Return the rounds to drive by hand: `propose`, simulate, `add`, and in the end `finish`."""
+    def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> Any:
+        """Return the state before the first round; `state.propose()` has the parameters to simulate."""
+
+    @abc.abstractmethod
+    def update(self, state: Any, simulations: Any) -> Any:
+        """Return the state after a round: fit its simulations with all others, and prepare the next proposals.
+
+        Args:
+            state: before the round; it is not changed.
+            simulations: at `state.propose()`; a record, or a pair (theta, x).
+        """
 
     @abc.abstractmethod
     def finish(self, state: Any, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
@@ -91,7 +101,7 @@ class AbstractSequential(eqx.Module):
         if simulator is None:
             raise InputError(
                 f"expected a simulator to run; try {type(self).__name__}(prior, simulator), "
-                "or begin() to bring your own."
+                "or begin() and update() to bring your own simulations."
             )
         state = self.begin(x_o, budget=budget, rounds=rounds, seed=seed)
         path = None if directory is None else Path(directory)
@@ -116,30 +126,21 @@ class AbstractSequential(eqx.Module):
 
     def drive(
         self,
-        state: Any,
+        state: AbstractRoundState,
         simulate: Callable[[np.ndarray, int], Simulations],
         *,
         on_round: Callable[[Round], None] | None = None,
         on_metrics: Callable[..., None] | None = None,
     ) -> SequentialRun:
         """Run all rounds that are left with a function from (theta, number of the round) to simulations."""
-        while state.number < len(state.sizes):
-            done = state.add(simulate(state.propose(), state.number))
+        metrics = on_metrics or no_metrics
+        for number in range(state.number, len(state.sizes)):
+            state = self.update(state, simulate(state.propose(), number))
             if on_round is not None:
-                on_round(done)
-            if on_metrics is not None:
-                on_metrics(stage="round", **done._asdict())
-        if on_metrics is not None:
-            note_losses(state.history, on_metrics)
+                on_round(state.history[-1])
+            metrics(stage="round", **state.history[-1]._asdict())
+        record_losses(metrics, state.history)
         return self.finish(state, on_metrics=on_metrics)
-
-
-def note_losses(history: Sequence[Round], on_metrics: Callable[..., None]) -> None:
-    """Note if x_o was lost in one of the rounds, and whether it was found again."""
-    found_again = recovered(history)
-    reason = lost(history) or found_again
-    if reason is not None:
-        on_metrics(stage="lost", reason=reason, recovered=found_again is not None)
 
 
 def round_sizes(budget: int, rounds: int | Sequence[int]) -> list[int]:

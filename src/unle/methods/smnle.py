@@ -21,6 +21,7 @@ import jax
 import jax.random as jr
 import numpy as np
 
+from unle.methods.metrics import no_metrics
 from unle.methods.pairs import standardised_pairs
 from unle.models import Normalised, ReferencedLikelihood
 from unle.posterior import Exchange, Posterior, TemperedSmc
@@ -94,18 +95,17 @@ class SMNLE(eqx.Module):
         key_split, key_base, key_fit, key_reference, key_z, key_validity = jr.split(jr.key(seed), 6)
         work = max(base.work_per_row(self.prior.dim) for base in (self.base, self.reference))
         pairs = standardised_pairs(key_split, simulations, self.prior, members=1, memory=memory, work=work)
-        rows = pairs.t, pairs.w, pairs.splits
-
-        def on_chunk(record):
-            if on_metrics is not None:
-                on_metrics(stage="descent", **record)
-
+        metrics, rows = on_metrics or no_metrics, pairs.rows
         bases = self.base.fit(key_base, *rows, stream=pairs.stream)
         models, outcome = fit_score_matching(
-            key_fit, bases, *rows, settings=self._settings, on_chunk=on_chunk, stream=pairs.stream
+            key_fit,
+            bases,
+            *rows,
+            settings=self._settings,
+            on_chunk=lambda record: metrics(stage="descent", **record),
+            stream=pairs.stream,
         )
-        if on_metrics is not None:
-            on_metrics(stage="fitted", held_out_score=float(np.mean(np.asarray(outcome.losses))), steps=outcome.steps)
+        metrics(stage="fitted", held_out_score=float(np.mean(np.asarray(outcome.losses))), steps=outcome.steps)
         references = bases
         if isinstance(self.base, FixedBase):
             references = self.reference.fit(key_reference, *rows, stream=pairs.stream)
@@ -115,9 +115,7 @@ class SMNLE(eqx.Module):
             return Posterior(self.prior, pairs.given_valid(key_validity, likelihood), self.sampler)
         theta = pairs.theta[pairs.valid][:MOST_THETA]
         fit = fit_log_normaliser(key_z, likelihood, theta, settings=self.normaliser)
-        if on_metrics is not None:
-            errors = {"error": fit.error_max, "error_sd": fit.error_sd, "noise_sd": fit.noise_sd}
-            on_metrics(stage="normalised", **errors)
+        metrics(stage="normalised", error=fit.error_max, error_sd=fit.error_sd, noise_sd=fit.noise_sd)
         normalised = Normalised(likelihood, fit.log_normaliser)
         return Posterior(self.prior, pairs.given_valid(key_validity, normalised), TemperedSmc())
 

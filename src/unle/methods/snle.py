@@ -13,7 +13,7 @@ from typing import Any
 import equinox as eqx
 
 from unle.errors import InputError
-from unle.methods.rounds import Rounds
+from unle.methods.rounds import RoundState, close_round, open_round
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.models import AbstractFlow, Maf
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
@@ -51,14 +51,19 @@ class SNLE(AbstractSequential):
         if self.members < 1:
             raise InputError(f"expected at least one ensemble member; got {self.members}; try members=1.")
 
-    def begin(self, x_o: Any, *, budget: int, rounds: Any = 10, seed: int = 0) -> Rounds:
-        """Return the rounds to drive by hand: `propose`, simulate, `add`, and in the end `finish`."""
-        base = FlowTraining(self.flow, self.training)
-        return Rounds(self.prior, x_o, round_sizes(budget, rounds), base=base, members=self.members, seed=seed)
+    def begin(self, x_o: Any, *, budget: int, rounds: Any = 10, seed: int = 0) -> RoundState:
+        """Return the state before the first round."""
+        return RoundState.begin(self.prior, x_o, round_sizes(budget, rounds), seed=seed)
 
-    def finish(self, state: Rounds, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
+    def update(self, state: RoundState, simulations: Any) -> RoundState:
+        """Return the state after a round: a new flow, and draws of its posterior."""
+        flow = FlowTraining(self.flow, self.training)
+        return close_round(open_round(state, simulations, base=flow, members=self.members))
+
+    def finish(self, state: RoundState, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
         """Return the posterior of the last round's flow."""
+        fit = state.fitting
         if on_metrics is not None:
-            on_metrics(stage="fitted", rows=len(state.fitting.t))
-        posterior = Posterior(self.prior, state.focused(state.fitting.likelihood), self.sampler)
-        return SequentialRun(posterior, state.simulations, tuple(state.history))
+            on_metrics(stage="fitted", rows=len(fit.t))
+        posterior = Posterior(self.prior, fit.restrict(fit.likelihood), self.sampler)
+        return SequentialRun(posterior, state.simulations, state.history)

@@ -28,23 +28,16 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
-from unle.methods.ahead import sampler_ahead
 from unle.methods.candidates import best_energies
-from unle.methods.normalisers import AbstractNormaliser, ByExchange, Fitted, Resolved, Tilted
+from unle.methods.metrics import no_metrics, record_fit, record_validity, tell_user
+from unle.methods.normalisers import AbstractNormaliser, ByExchange, Fitted, Tilted
 from unle.methods.paper_sunle import PaperSUNLE
-from unle.methods.rounds import Rounds
-from unle.methods.selection import (
-    Choice,
-    certificate_of,
-    gated,
-    record_fit,
-    select_model,
-    stopping_rows,
-    tell_user,
-)
+from unle.methods.precompile import sampler_compiled_for
+from unle.methods.rounds import RoundState, close_round, open_round
+from unle.methods.selection import Choice, Selected, certificate_of, gated, select_model, stopping_rows
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.models import AbstractBase, Ensemble, TractableLikelihood, in_one_view
-from unle.posterior import AbstractDoublyIntractableSampler, AbstractPosteriorSampler, Posterior, TemperedSmc
+from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import (
     AbstractBaseTraining,
@@ -61,6 +54,7 @@ from unle.train import (
     warm_start,
 )
 
+LAST_FIT_STREAM = 10_000  # makes random numbers of their own out of the seed
 WARM_SHARE = 0.25  # of the training schedule, for energies that come from the round before and only propose
 TRIALS = (0.2, 0.5)  # of the budget: having simulated so much, see whether energies propose better than the bases
 
@@ -137,111 +131,112 @@ class SUNLE(AbstractSequential):
         method = PaperSUNLE(prior, simulator, ByExchange() if normaliser is None else normaliser)
         return replace(method, training=replace(method.training, **training))
 
-    def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> Rounds:
-        """Return the rounds to drive by hand: `propose`, simulate, `add`, and in the end `finish`."""
-        refine = {True: self._refine, False: None, None: self._refine_where_it_helps}[self.every_round]
-        sizes = round_sizes(budget, rounds)
-        return Rounds(self.prior, x_o, sizes, base=self.base, members=self.members, seed=seed, refine=refine)
+    def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> RoundState:
+        """Return the state before the first round."""
+        return RoundState.begin(self.prior, x_o, round_sizes(budget, rounds), seed=seed)
 
-    def finish(self, state: Rounds, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
+    def update(self, state: RoundState, simulations: Any) -> RoundState:
+        """Return the state after a round: new bases, energies where these propose, and the next proposals."""
+        opened = open_round(state, simulations, base=self.base, members=self.members)
+        return close_round(opened, *self._energies_that_propose(opened.key_energies, opened.state))
+
+    def finish(self, state: RoundState, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
         """Train the energies on the simulations so far, and return the posterior."""
-        likelihood, sampler = self._likelihood(state, on_metrics)
-        posterior = Posterior(self.prior, state.focused(likelihood), sampler)
-        return SequentialRun(posterior, state.simulations, tuple(state.history))
+        key_fit, key_z = jr.split(jr.fold_in(jr.key(state.seed), LAST_FIT_STREAM))
+        metrics, fit = on_metrics or no_metrics, state.fitting
+        selected = self._train_energies(key_fit, state, metrics)
+        likelihood, sampler = selected.choice.ensemble(fit.theta_space, fit.x_space), self.sampler
+        if selected.kind != "none":
+            resolved = self.normaliser(key_z, _fitted(state, selected.fit, likelihood))
+            likelihood, sampler = resolved.likelihood, resolved.sampler or self.sampler
+            errors = {"error": resolved.error, "error_sd": resolved.error_sd, "noise_sd": resolved.noise_sd}
+            metrics(stage="normalised", **errors)
+        return SequentialRun(Posterior(self.prior, fit.restrict(likelihood), sampler), state.simulations, state.history)
 
-    def _refine(self, key: PRNGKeyArray, state: Rounds) -> TractableLikelihood | None:
-        """Train energies in the middle of the rounds, from those of the round before, and deal with their Z(theta)."""
-        key_energies, key_z = jr.split(key)
-        fit, choice = self._energies_so_far(key_energies, state, self._settings)
-        if choice.gain == 0:
-            return None
-        return self.normaliser(key_z, _fitted(state, fit, choice)).likelihood
+    def _energies_that_propose(
+        self, key: PRNGKeyArray, state: RoundState
+    ) -> tuple[TractableLikelihood | None, Carried | None]:
+        """Return the likelihood that makes the next proposals, if not the bases', and what the next round starts from.
 
-    def _refine_where_it_helps(self, key: PRNGKeyArray, state: Rounds) -> TractableLikelihood | None:
-        """Train tilted energies, whose Z(theta) takes no time: in rounds of trial, and after rounds they helped."""
+        By default these are tilted energies, whose Z(theta) takes no time, in rounds of trial and after rounds in
+        which they helped.
+        """
+        if state.is_last or self.every_round is False:
+            return None, state.carried
+        if self.every_round:
+            key_energies, key_z = jr.split(key)
+            fit, choice, carried = self._energies_so_far(key_energies, state, self._settings)
+            if choice.gain == 0:
+                return None, carried
+            ensemble = choice.ensemble(state.fitting.theta_space, state.fitting.x_space)
+            return self.normaliser(key_z, _fitted(state, fit, ensemble)).likelihood, carried
         if state.carried is None and not _is_trial(state):
-            return None
+            return None, None
         settings = self._settings
         if not isinstance(self.normaliser, Tilted):
             tilted = Tilted().energies
             settings = replace(settings, particles=tilted.particles, learning_rate=tilted.learning_rate)
-        _, choice = self._energies_so_far(key, state, settings)
+        _, choice, carried = self._energies_so_far(key, state, settings)
         if choice.gain == 0:
-            state.carried = None
-            return None
-        data = state.fitting
-        return Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z)
+            return None, None
+        return choice.ensemble(state.fitting.theta_space, state.fitting.x_space), carried
 
-    def _energies_so_far(self, key: PRNGKeyArray, state: Rounds, settings: TiltedTraining) -> tuple[TiltedFit, Choice]:
+    def _energies_so_far(
+        self, key: PRNGKeyArray, state: RoundState, settings: TiltedTraining
+    ) -> tuple[TiltedFit, Choice, Carried]:
+        """Train energies in the middle of the rounds, from those of the round before."""
         key_fit, key_gate = jr.split(key)
-        task = _Task.of(self.prior, state)
+        data = _EnergyData.of(self.prior, state)
         share = 1.0 if state.carried is None else WARM_SHARE
-        how = {"bases": task.bases, "settings": settings}
-        fit = task.fit(key_fit, **how, sees_theta=True, start=task.warm(state.carried), share=share)
-        state.carried = Carried.of(task.frame, fit.energies, fit.particles)
-        return fit, task.gate(key_gate, fit, settings)
+        how = {"bases": data.bases, "settings": settings}
+        fit = data.fit(key_fit, **how, sees_theta=True, start=data.warm(state.carried), share=share)
+        carried = Carried.of(data.frame, fit.energies, fit.particles)
+        return fit, data.gate(key_gate, fit, settings), carried
 
     @property
     def _settings(self) -> TiltedTraining:
         return self.training or self.normaliser.energies
 
-    def _likelihood(self, state: Rounds, on_metrics):
-        key_fit, key_z = jr.split(jr.fold_in(jr.key(state.seed), 10_000))
-        task, settings = _Task.of(self.prior, state), self._settings
+    def _train_energies(self, key: PRNGKeyArray, state: RoundState, metrics: Callable[..., None]) -> Selected:
+        """Train energies after the last round, and keep them if they help."""
+        data, settings = _EnergyData.of(self.prior, state), self._settings
         # Conditional training can get stuck early on, and tilted energies that proposed are past that; tilted ones
         # themselves are better trained in one go.
         anew = isinstance(self.normaliser, Tilted) and not self.every_round
-        start = None if anew else task.warm(state.carried)
-
-        def on_chunk(record):
-            if on_metrics is not None:
-                on_metrics(stage="training", **record)
+        start = None if anew else data.warm(state.carried)
 
         def train(key: PRNGKeyArray, bases: AbstractBase) -> tuple[TiltedFit, str]:
-            how = {"bases": bases, "settings": settings, "on_chunk": on_chunk}
-            same = jax.tree.structure(bases) == jax.tree.structure(task.bases)  # energies of other bases are no start
-            return best_energies(key, partial(task.fit, **how), start=start if same else None)
+            how = {"bases": bases, "settings": settings, "on_chunk": lambda record: metrics(stage="training", **record)}
+            same = jax.tree.structure(bases) == jax.tree.structure(data.bases)  # energies of other bases are no start
+            return best_energies(key, partial(data.fit, **how), start=start if same else None)
 
-        with self._sampler_ahead(state, settings):
+        with self._sampler_compiled(state, settings):
             selected = select_model(
-                key_fit,
-                task.joint,
-                task.frame.bases,
-                *task.rows,
+                key,
+                data.joint,
+                data.frame.bases,
+                *data.rows,
                 particles=settings.particles,
                 train=train,
                 view=in_one_view,
-                held=task.held,
+                held=data.held,
             )
-        fit, choice = selected.fit, selected.choice
         # Within a narrow last region data may say little about theta, and rightly so: no warning here.
-        certificate = certificate_of(choice, *task.rows, held=task.held)._replace(information=None)
+        certificate = certificate_of(selected.choice, *data.rows, held=data.held)._replace(information=None)
         tell_user(selected, certificate)
-        if on_metrics is not None:
-            record_fit(on_metrics, selected, certificate)
-            if state.validity is not None:
-                on_metrics(stage="validity", **{k: v for k, v in state.validity._asdict().items() if k != "validity"})
-        if selected.kind == "none":  # normalised bases: an ordinary posterior
-            data = state.fitting
-            return Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z), self.sampler
-        resolved = self.normaliser(key_z, _fitted(state, fit, choice))
-        if on_metrics is not None:
-            errors = {"error": resolved.error, "error_sd": resolved.error_sd, "noise_sd": resolved.noise_sd}
-            on_metrics(stage="normalised", **errors)
-        return resolved.likelihood, self._sampler(resolved)
+        record_fit(metrics, selected, certificate)
+        record_validity(metrics, state.fitting.validity)
+        return selected
 
-    def _sampler(self, resolved: Resolved) -> AbstractPosteriorSampler | AbstractDoublyIntractableSampler:
-        return self.sampler if resolved.sampler is None else resolved.sampler
-
-    def _sampler_ahead(self, state: Rounds, settings: TiltedTraining) -> AbstractContextManager[None]:
+    def _sampler_compiled(self, state: RoundState, settings: TiltedTraining) -> AbstractContextManager[None]:
         """Compile the sampler of tilted energies while they train; of the others the shapes are not known yet."""
         if not isinstance(self.normaliser, Tilted):
             return nullcontext()
-        data = state.fitting
-        return sampler_ahead(self.prior, settings, data, in_one_view(data.bases), self.sampler, of=state.focused)
+        fit = state.fitting
+        return sampler_compiled_for(self.prior, settings, fit, in_one_view(fit.bases), self.sampler, wrap=fit.restrict)
 
 
-class _Task(NamedTuple):
+class _EnergyData(NamedTuple):
     """The data on which energies are trained, and their coordinates."""
 
     joint: JointSpace
@@ -252,12 +247,12 @@ class _Task(NamedTuple):
     held: int
 
     @classmethod
-    def of(cls, prior: Prior, state: Rounds) -> "_Task":
+    def of(cls, prior: Prior, state: RoundState) -> "_EnergyData":
         """Take the data of the current region; padded to one length, all rounds share one compiled training."""
-        data = state.fitting
-        frame = Frame(data.theta_space, data.x_space, data.bases, data.t, jnp.asarray(data.rows))
-        rows = pad(data.t, data.w, data.splits, sum(state.sizes))
-        return cls(JointSpace.of(prior, data.theta_space), frame, *rows, data.splits.held_out.shape[1])
+        fit = state.fitting
+        frame = Frame(fit.theta_space, fit.x_space, fit.bases, fit.t, jnp.asarray(fit.rows))
+        rows = pad(fit.t, fit.w, fit.splits, state.budget)
+        return cls(JointSpace.of(prior, fit.theta_space), frame, *rows, fit.splits.held_out.shape[1])
 
     @property
     def bases(self) -> AbstractBase:
@@ -283,20 +278,19 @@ class _Task(NamedTuple):
         return gated(key, self.joint, self.bases, fit, *self.rows, settings.particles, held=self.held)[0]
 
 
-def _fitted(state: Rounds, fit: TiltedFit, choice: Choice) -> Fitted:
-    data, gains = state.fitting, fit.gains
+def _fitted(state: RoundState, fit: TiltedFit, ensemble: Ensemble) -> Fitted:
+    gains = fit.gains
     order = [int(k) for k in np.argsort(-gains)]
-    ensemble = Ensemble(data.theta_space, data.x_space, choice.models, choice.log_z)
     if state.number:
         around = state.proposals
     else:  # the simulations of the first round, repeated: as many as there will be proposals
-        theta = state.simulations.theta[state.near(state.simulations)]
-        around = np.resize(theta, (state.proposed, theta.shape[1]))
-    return Fitted(ensemble, order, [float(gains[k]) for k in order], around, fit.particles, data.t)
+        theta = state.simulations.theta[state.fitting.near(state.simulations)]
+        around = np.resize(theta, (state.proposals_drawn, theta.shape[1]))
+    return Fitted(ensemble, order, [float(gains[k]) for k in order], around, fit.particles, state.fitting.t)
 
 
-def _is_trial(state: Rounds) -> bool:
+def _is_trial(state: RoundState) -> bool:
     """Return whether the simulations of the latest round completed one of the shares of the budget."""
-    budget, now = sum(state.sizes), sum(state.sizes[: state.number + 1])
+    now = sum(state.sizes[: state.number + 1])
     before = now - state.sizes[state.number]
-    return any(before < share * budget <= now for share in TRIALS)
+    return any(before < share * state.budget <= now for share in TRIALS)

@@ -1,0 +1,192 @@
+r"""Fit bases to the simulations of one region of theta, as far as their data are near x_o.
+
+A conditional likelihood does not mind which distribution theta came from, so the simulations of all rounds are used, if
+they lie in the region that proposals have come to: elsewhere accuracy would be bought with accuracy at the observation.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from unle.methods.inputs import FEWEST, apply_space, spread_and_standardise
+from unle.methods.neighbourhood import Neighbourhood
+from unle.methods.proposals import Box
+from unle.methods.round_state import AbstractRoundState
+from unle.models import (
+    AbstractBase,
+    AlwaysValid,
+    Ensemble,
+    NoEnergy,
+    Region,
+    TiltedModel,
+    geometric_mean,
+    over_cells,
+    with_validity,
+)
+from unle.simulators import Simulations
+from unle.space import ThetaSpace, XSpace, restandardise_theta, restandardise_x
+from unle.space.host_device import on_device
+from unle.train import AbstractBaseTraining, Splits, ValidityFit, fit_validity, make_splits
+
+# Constants that make independent random numbers out of one seed.
+HELD_OUT_STREAM = 20_000  # a row is held out from a member in all rounds, or its energies would know the row
+CELL_STREAM = 30_000  # a value has the same place in its cell in all rounds
+ROUNDING = 1e-4  # a spread that is this part of another is due to rounding
+CONSTANT_SCALE = 0.01  # scale of a coordinate that no longer varies, as a part of the first round's
+
+
+class RegionFit(NamedTuple):
+    """The data of a region, standardised, and the bases that were fitted to them.
+
+    Attributes:
+        theta_space: standardises theta.
+        x_space: standardises x.
+        t: standardised parameters.
+        w: standardised data.
+        splits: training and held-out rows of every member.
+        rows: which of the valid simulations of all rounds these are.
+        bases: the members' bases.
+        region: where theta was fitted.
+        first_x_space: standardises x by the first round.
+        neighbourhood: data that count as near x_o; None for all.
+        validity: P(valid and near x_o | theta); None if no simulation failed.
+    """
+
+    theta_space: ThetaSpace
+    x_space: XSpace
+    t: Float[Array, "rows dim"]
+    w: Float[Array, "rows data"]
+    splits: Splits
+    rows: np.ndarray
+    bases: AbstractBase
+    region: Region
+    first_x_space: XSpace
+    neighbourhood: Neighbourhood | None
+    validity: ValidityFit | None
+
+    @property
+    def likelihood(self) -> Ensemble:
+        """The likelihood of valid data, by the bases alone; see `restrict`."""
+        members = len(self.splits.train)
+        models = TiltedModel(self.bases, NoEnergy())
+        return Ensemble(self.theta_space, self.x_space, models, on_device(np.zeros(members)))
+
+    def restrict(self, likelihood: Any) -> Any:
+        """Return the members' geometric mean, in the region of this fit, times P(valid | theta)."""
+        validity = AlwaysValid() if self.validity is None else self.validity.validity
+        return with_validity(with_validity(over_cells(geometric_mean(likelihood)), self.region), validity)
+
+    def near(self, simulations: Simulations) -> Bool[np.ndarray, " n"]:
+        """Return which simulations count as valid in this fit: they are valid, and their data near x_o."""
+        return _near(simulations, self.neighbourhood, self.first_x_space)
+
+
+def fit_region(
+    key: PRNGKeyArray,
+    state: AbstractRoundState,
+    first_spaces: tuple[ThetaSpace, XSpace],
+    box: Box,
+    *,
+    base: AbstractBaseTraining,
+    members: int,
+) -> RegionFit:
+    """Fit one base per member to the valid simulations in a box, as far as they are near x_o.
+
+    Args:
+        key: randomness of the fits.
+        state: with all simulations.
+        first_spaces: standardise theta and x by the first round; later rounds only shift and scale them.
+        box: the region, in coordinates of the first round.
+        base: how bases are fitted.
+        members: size of the ensemble.
+    """
+    sims, (first_theta, first_x) = state.simulations, first_spaces
+    key_base, key_validity = jr.split(key)
+    neighbourhood, validity = _fit_validity(key_validity, state, first_x)
+    near = _near(sims, neighbourhood, first_x)[sims.valid]
+    standard = np.asarray(apply_space(first_theta, sims.valid_theta), float)
+    inside = box.contains(standard) & near
+    if inside.sum() < FEWEST:  # a region that few simulations lie in: better too large than too small
+        inside = near
+    u = np.random.default_rng((state.seed, CELL_STREAM)).uniform(size=sims.valid_x.shape)[inside]
+    theta, x = sims.valid_theta[inside], sims.valid_x[inside]
+    theta_space, x_space = restandardise_theta(first_theta, theta), _restandardise(first_x, x, u)
+    t, w = apply_space(theta_space, theta), _with_noise(spread_and_standardise(x_space, x, u), state.seed)
+    rows = np.flatnonzero(inside)
+    splits = make_splits(
+        jr.fold_in(jr.key(state.seed), HELD_OUT_STREAM),
+        len(theta),
+        members=members,
+        among=(rows, max(state.budget, len(inside))),
+    )
+    bases = base.fit(key_base, t, w, splits, capacity=state.budget)
+    low, high = standard[inside].min(axis=0), standard[inside].max(axis=0)
+    region = Region(first_theta, on_device(low), on_device(high))
+    return RegionFit(theta_space, x_space, t, w, splits, rows, bases, region, first_x, neighbourhood, validity)
+
+
+def _near(simulations: Simulations, neighbourhood: Neighbourhood | None, first_x: XSpace) -> Bool[np.ndarray, " n"]:
+    counts = np.array(simulations.valid)
+    if neighbourhood is not None:
+        counts[counts] = neighbourhood.contains(np.asarray(apply_space(first_x, simulations.valid_x), float))
+    return counts
+
+
+def _fit_validity(
+    key: PRNGKeyArray, state: AbstractRoundState, first_x: XSpace
+) -> tuple[Neighbourhood | None, ValidityFit | None]:
+    """Learn P(valid and near x_o | theta), if simulations failed.
+
+    Without failures there is no such factor, and all data are the likelihood's.  The same holds if the data are too few
+    to learn where they come out near x_o.
+    """
+    sims, enough = state.simulations, 2 * FEWEST  # at least half of them are near
+    if sims.valid.all():
+        return None, None
+    neighbourhood = None
+    if sims.valid.sum() >= enough:
+        latest = sims.valid_x[-max(state.latest, enough) :]
+        neighbourhood = Neighbourhood.of(*(np.asarray(apply_space(first_x, x), float) for x in (state.x_o, latest)))
+
+    def fit(neighbourhood: Neighbourhood | None) -> ValidityFit:
+        counts = _near(sims, neighbourhood, first_x)
+        return fit_validity(key, sims.theta, counts, x=sims.x, capacity=state.budget)
+
+    validity = fit(neighbourhood)
+    if neighbourhood is None or validity.depends:
+        return neighbourhood, validity
+    return None, fit(None)
+
+
+def _restandardise(first: XSpace, x: Float[np.ndarray, "n dim_x"], u: Float[np.ndarray, "n dim_x"]) -> XSpace:
+    """Return the space with means and scales of these data, none of which is due to rounding.
+
+    Close to x_o a coordinate may be the same in nearly all simulations.  Its spread without the few outliers is then
+    that of rounding, and dividing by it would put the outliers a million standard deviations away: it is scaled by
+    the spread with outliers, and a coordinate that no longer varies at all by a part of its first scale.
+    """
+    space = restandardise_x(first, x, u)
+    columns, old = np.array((*first.modelled, *first.redundant)), space.standardiser
+    spread = np.std(old.forward_table(first.cells.spread(x, u)[:, columns]), axis=0)
+    part = CONSTANT_SCALE * np.asarray(first.standardiser.scale) / np.asarray(old.scale)
+    wider = np.where(spread < ROUNDING, part, np.where(spread > 1 / ROUNDING, spread, 1.0))
+    modelled, redundant = np.split(wider, [first.dim])
+    weights, offset = np.asarray(space.weights) * modelled / redundant[:, None], np.asarray(space.offset) / redundant
+    return eqx.tree_at(
+        lambda s: (s.standardiser.scale, s.weights, s.offset),
+        space,
+        tuple(on_device(value, old.scale.dtype) for value in (np.asarray(old.scale) * wider, weights, offset)),
+    )
+
+
+def _with_noise(w: Float[Array, "n data"], seed: int) -> Float[Array, "n data"]:
+    """Add noise of one standard deviation to coordinates that no longer vary: nothing can be learned from them."""
+    values = np.asarray(w)
+    constant = np.std(values, axis=0) < ROUNDING
+    if not constant.any():
+        return w
+    noise = np.random.default_rng((seed, CELL_STREAM)).normal(size=values.shape)
+    return on_device(np.where(constant, values + noise, values))
