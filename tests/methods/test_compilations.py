@@ -19,8 +19,8 @@ from unle.train import (
     LogNormaliserTraining,
     PairedChains,
     TiltedTraining,
-    gaussian,
-    tilted,
+    gaussian_base as gaussian,
+    tilted_fit as tilted,
 )
 
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])

@@ -14,9 +14,12 @@ from unle.methods.history import Round, lost
 from unle.methods.metrics import no_metrics, record_losses
 from unle.methods.round_state import AbstractRoundState
 from unle.posterior import Posterior
+from unle.progress import tell
 from unle.simulators import Simulations, simulate_at
 from unle.space import Prior
 from unle.store import SimulationStore
+
+FEWEST_PER_ROUND = 40  # simulations; a fit needs 32 valid ones, and some may fail
 
 
 class SequentialRun(NamedTuple):
@@ -144,11 +147,27 @@ class AbstractSequential(eqx.Module):
 
 
 def round_sizes(budget: int, rounds: int | Sequence[int]) -> list[int]:
-    """Split the budget over the rounds; earlier ones take what is left over."""
+    """Split the budget over the rounds; earlier ones take what is left over.
+
+    A small budget makes fewer rounds than were asked for, unless their sizes are given: a first round of a few
+    simulations cannot be fitted.
+
+    Args:
+        budget: simulations of all rounds together.
+        rounds: how many rounds, or the size of each.
+
+    Example:
+        >>> from unle.methods.sequential import round_sizes
+        >>> round_sizes(1000, 3), round_sizes(100, 10)
+        ([334, 333, 333], [50, 50])
+    """
     if isinstance(rounds, int):
         if rounds < 1 or budget < rounds:
             raise InputError(f"expected between 1 and {budget} rounds; got {rounds}; try rounds=10.")
-        return [budget // rounds + (i < budget % rounds) for i in range(rounds)]
+        fewer = max(1, min(rounds, budget // FEWEST_PER_ROUND))
+        if fewer < rounds:
+            tell(f"Rounds: {fewer} instead of {rounds}, each needs {FEWEST_PER_ROUND} simulations at least.")
+        return [budget // fewer + (i < budget % fewer) for i in range(fewer)]
     sizes = [int(size) for size in rounds]
     if not sizes or min(sizes) < 1 or sum(sizes) != budget:
         raise InputError(f"expected sizes of rounds that add up to the budget of {budget}; got {sizes}.")
