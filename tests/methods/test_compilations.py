@@ -19,7 +19,11 @@ from unle.train import (
     LogNormaliserTraining,
     PairedChains,
     TiltedTraining,
+)
+from unle.train import (
     gaussian_base as gaussian,
+)
+from unle.train import (
     tilted_fit as tilted,
 )
 
