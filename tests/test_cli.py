@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unle.cli import app, inference
+from unle.cli import app
+from unle.cli.settings import RunSettings
 from unle.posterior import Draws
 from unle.simulators import simulate
 from unle.store import RunDirectory
@@ -253,11 +254,11 @@ def test_a_task_is_checked_against_its_exact_posterior(tmp_path):
 
 
 def test_the_demo_writes_a_figure_and_never_into_an_old_directory(tmp_path, monkeypatch):
-    monkeypatch.setattr(inference, "Request", partial(inference.Request, iterations=50, members=1))
+    monkeypatch.setattr("unle.cli.demo.RunSettings", partial(RunSettings, iterations=50, members=1))
     monkeypatch.setattr("unle.cli.demo.BUDGET", 64)
     monkeypatch.setattr("unle.cli.demo.DRAWS", 400)
-    monkeypatch.setattr("unle.cli.density.POINTS", 41)
-    monkeypatch.setattr("unle.cli.density.CHUNK", 500)
+    monkeypatch.setattr("unle.diagnose.grid.POINTS", 41)
+    monkeypatch.setattr("unle.diagnose.grid.CHUNK", 500)
     (tmp_path / "demo").mkdir()
     result = unle("demo", "--out", tmp_path / "demo")
     assert result.exit_code == 0, result.output

@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 import pytest
 
-from unle.cli.sequential import describe
+from unle.cli.sequential import describe_round
 from unle.errors import UnleWarning
 from unle.methods import AbstractSequential
 from unle.methods.history import MOST_SETBACKS, Round, lost, recovered, setbacks
@@ -66,7 +66,7 @@ def test_rounds_that_lost_the_observation_come_back():
     assert setbacks(state.history) == [None, 0]
     assert lost(state.history) is not None
     assert done.used == 2 * SIZE  # everywhere again: simulations of all rounds
-    assert "x_o outside of them" in describe(done, 4)
+    assert "x_o outside of them" in describe_round(done, 4)
 
     theta = state.propose()
     around = theta[-SIZE // 5 :]  # simulated whatever the likelihood says

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from unle.cli import app
 from unle.cli.inference import Request
 from unle.cli.model import Model
+from unle.cli.settings import RunSettings
 from unle.diagnose import CHECKS, Findings, default_checks, run_checks
 from unle.diagnose.export import export_draws
 from unle.diagnose.summary import bayes_factor, hdi, summarise
@@ -179,11 +180,13 @@ def test_the_command_takes_every_option_of_a_run():
     """Whoever adds a setting to `unle run` must add it to the command, or the run cannot be made again."""
     prior = Prior.uniform(low=[0.0], high=[1.0])
     model = Model("m.py", prior, len, checksum="ab")
-    request = Request(model, budget=9, x_o=np.zeros((1, 2)), timeout=1.0, rounds=[5, 4], posterior="divi", members=2)
-    request = replace(request, method="sunle", iterations=3, flow="maf", sliced=True, imported="cd", seed=7, draws=11)
-    request = replace(request, every_round=True, repetition=True, memory="2GB", paper=True)
-    assert all(getattr(request, field.name) is not None for field in fields(request) if field.name != "simulations")
-    settings = request.settings()
+    given = RunSettings("sunle", budget=9, timeout=1.0, rounds="5,4", posterior="divi", members=2, iterations=3, seed=7)
+    given = replace(
+        given, flow="maf", sliced=True, draws=11, every_round=True, repetition=True, memory="2GB", paper=True
+    )
+    assert all(getattr(given, field.name) is not None for field in fields(given))
+    settings = Request(model, given, np.zeros((1, 2)), simulations_sha256="cd").record()
+    assert RunSettings.from_record(settings) == given
     assert all(value is not None for value in settings.values())
     words = shlex.split(command(settings, "runs/x"))
     known = {option for parameter in get_command(app).commands["run"].params for option in parameter.opts}

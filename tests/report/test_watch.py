@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from unle.cli import app
-from unle.cli.glance import describe, look
+from unle.cli.run_status import describe, run_status
 from unle.cli.watch import panel
 from unle.errors import InputError, StoreError
 from unle.store import RunDirectory, held, peek_simulations, this_machine
@@ -33,47 +33,47 @@ def simulate(run, start: int, stop: int) -> None:
 
 
 def test_every_stage_is_recognised(run):
-    first = look(run)
+    first = run_status(run)
     assert (first.stage, first.done, first.wanted) == ("simulating", 0, 100)
     simulate(run, 0, 40)
-    now = look(run)
+    now = run_status(run)
     assert (now.stage, now.done, now.invalid) == ("simulating", 40, 4)
     line = describe(now, first)
     assert "40 of 100 simulations (4 failed)" in line
     assert "per second" in line
     assert "left" in line
     simulate(run, 40, 100)
-    assert look(run).stage == "training"
+    assert run_status(run).stage == "training"
     run.append_metrics(stage="training", chunk=2, gain=0.5)
-    assert "chunk 3, held-out gain +0.50" in describe(look(run), first)
-    since = look(run)
+    assert "chunk 3, held-out gain +0.50" in describe(run_status(run), first)
+    since = run_status(run)
     run.append_metrics(stage="training", chunk=3, chunks=20, gain=0.6)
-    line = describe(look(run), since)
+    line = describe(run_status(run), since)
     assert "chunk 4 of at most 20, held-out gain +0.60" in line
     assert "at most" in line.split(";")[2]
     run.append_metrics(stage="fitted", outcome="CONVERGED")
-    assert look(run).stage == "normalising"
+    assert run_status(run).stage == "normalising"
     run.likelihood(0).with_suffix(".json").write_text("{}")
-    assert look(run).stage == "sampling"
+    assert run_status(run).stage == "sampling"
     run.draws.touch()
     run.append_metrics(stage="seconds", fit=1.0)
-    assert look(run).stage == "finished"
+    assert run_status(run).stage == "finished"
 
 
 def test_rounds_are_counted(tmp_path):
     run = RunDirectory.create(tmp_path / "run", {"budget": 101, "rounds": 2, "x_o": [[0.0]]})
     simulate(run, 0, 51)
-    now = look(run)
+    now = run_status(run)
     assert (now.stage, now.wanted) == ("fitting", 51)
     assert "fitting, round 1 of 2" in describe(now, now)
     run.append_metrics(stage="round", number=0, distance=0.5)
     with run.simulations() as store:
         store.append(ids=range(50), theta=np.zeros((50, 1)), x=np.zeros((50, 1)), reasons=[""] * 50, round=1)
-    now = look(run)
+    now = run_status(run)
     assert (now.stage, now.round, now.wanted) == ("training", 1, 50)
     assert "round 1 was 0.5 sd from x_o" in describe(now, now)
     run.likelihood(1).with_suffix(".json").write_text("{}")
-    assert look(run).stage == "sampling"
+    assert run_status(run).stage == "sampling"
 
 
 def test_a_finished_run_ends_the_command(run):
@@ -96,7 +96,7 @@ def test_once_looks_once(run):
 def test_a_baseline_shows_its_loss(run):
     simulate(run, 0, 100)
     run.append_metrics(stage="descent", step=200, steps=2000, loss=1.5, held_out=1.25)
-    now = look(run)
+    now = run_status(run)
     assert (now.stage, now.step, now.steps) == ("training", 200, 2000)
     assert "step 200, loss 1.500, held-out loss 1.250" in describe(now, now)
 
@@ -104,9 +104,9 @@ def test_a_baseline_shows_its_loss(run):
 def test_simulations_alone_can_be_watched(tmp_path):
     run = RunDirectory.create(tmp_path / "run", {"method": "simulate", "budget": 100})
     simulate(run, 0, 99)
-    assert look(run).stage == "simulating"
+    assert run_status(run).stage == "simulating"
     simulate(run, 99, 100)
-    assert look(run).stage == "finished"
+    assert run_status(run).stage == "finished"
 
 
 def test_watching_ends_with_the_run(run):
@@ -155,34 +155,34 @@ def test_a_run_that_failed_says_why(run, error, said):
     simulate(run, 0, 40)
     with pytest.raises(type(error)), run.working():
         raise error
-    now = look(run)
+    now = run_status(run)
     assert now.stage == "stopped"
     assert said in now.why
     assert "more" not in now.why
     with run.locked():  # somebody goes on
-        assert look(run).stage == "simulating"
+        assert run_status(run).stage == "simulating"
     run.lock.write_text("process 1 on " + this_machine())  # and is killed: the old reason is not theirs
-    assert "gone" in look(run).why
+    assert "gone" in run_status(run).why
 
 
 def test_another_machine_reads_the_counts_and_waits_longer(run):
     simulate(run, 0, 40)
     run.lock.write_text("process 1 on elsewhere")
     (run.path / "simulations.sqlite").rename(run.path / "hidden")
-    now = look(run)
+    now = run_status(run)
     assert (now.stage, now.done, now.invalid) == ("simulating", 40, 4)
     for path in [run.path, *run.path.rglob("*")]:
         os.utime(path, (1e9, 1e9))
-    assert look(run).stage == "stopped"
+    assert run_status(run).stage == "stopped"
     run.counts.write_text("no counts")
-    assert look(run).done == 0
+    assert run_status(run).done == 0
 
 
 def test_the_view_on_a_terminal_is_whole(run):
-    first = look(run)
+    first = run_status(run)
     simulate(run, 0, 40)
     console = Console(file=io.StringIO(), width=100)
-    console.print(panel(run, look(run), first))
+    console.print(panel(run, run_status(run), first))
     lines = console.file.getvalue().splitlines()
     assert any("40 of 100 simulations (4 failed)" in line for line in lines)
     assert any("per second" in line for line in lines)

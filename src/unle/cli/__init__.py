@@ -10,6 +10,7 @@ one file each; `console` is how all of them speak. The verbs of the benchmark co
 
 from typing import Any
 
+from unle.cli.check import require_fit
 from unle.cli.console import Stages, counted, plain_ending, say, show_table
 
 __all__ = ["Stages", "app", "counted", "load_posterior", "main", "plain_ending", "require_fit", "say", "show_table"]
@@ -28,8 +29,8 @@ def __getattr__(name: str) -> Any:
         from unle.cli.entry import app
 
         return app
-    if name in ("load_posterior", "require_fit"):
-        from unle.cli import evidence
+    if name == "load_posterior":
+        from unle.cli.inference import load_posterior
 
-        return getattr(evidence, name)
+        return load_posterior
     raise AttributeError(f"module 'unle.cli' has no attribute {name!r}")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from unle.cli.console import plain_ending, say, show_table
+from unle.cli.settings import SEQUENTIAL
 
 EXAMPLE = "Example:  unle check runs/two_moons"
 
@@ -35,11 +36,11 @@ def check(
     run's own.
     """
     with plain_ending():
-        from unle.cli.evidence import gather, model_of, require_fit
+        from unle.cli.model import model_of_run
         from unle.diagnose import run_checks
 
         run = require_fit(directory)
-        evidence = gather(run, model=model_of(run, model), simulations=simulations, seed=seed)
+        evidence = gather(run, model=model_of_run(run, model), simulations=simulations, seed=seed)
         findings = run_checks(evidence, only or None)
         if not only:
             with run.making("checks", [run.path / "checks.json", run.path / "checks.npz"]):
@@ -48,6 +49,48 @@ def check(
             typer.echo(json.dumps({"directory": str(directory), **findings.plain()}, indent=2))
         else:
             show_findings(findings, str(directory))
+
+
+def require_fit(path: Path) -> Any:
+    """Open a run that has been fitted."""
+    from unle.errors import StoreError
+    from unle.store import RunDirectory
+
+    run = RunDirectory.open(path)
+    if not any((run.path / "rounds").glob("[0-9]*/likelihood.json")):
+        raise StoreError(
+            f"{path} holds no fitted likelihood yet; finish the run first, or watch it: unle watch {path}."
+        )
+    return run
+
+
+def gather(run: Any, *, model: Any = None, simulations: int | None = None, seed: int | None = None) -> Any:
+    """Read what the checks of a finished run look at.
+
+    Args:
+        run: the directory.
+        model: with the simulator; None if it is not at hand.
+        simulations: fresh simulations to make; see `Evidence`.
+        seed: of the checks; that of the run by default.
+    """
+    from unle.cli.inference import load_posterior
+    from unle.diagnose import Evidence
+    from unle.posterior import Draws
+
+    with run.simulations(read_only=True) as store:
+        rows, tally = store.sample(), store.tally()
+    return Evidence(
+        posterior=load_posterior(run),
+        draws=Draws.load(run.draws) if run.draws.exists() else None,
+        theta=rows.theta[rows.valid],
+        x=rows.x[rows.valid],
+        metrics=run.read_metrics(),
+        simulator=None if model is None else model.simulator,
+        seconds=tally.seconds / max(tally.count, 1),
+        simulations=simulations,
+        seed=int(run.settings.get("seed", 0)) if seed is None else seed,
+        amortised=run.settings.get("method") not in SEQUENTIAL,
+    )
 
 
 def show_findings(findings: Any, directory: str) -> None:

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from unle.cli.console import Stages, plain_ending, say
+from unle.cli.output import show_summary, summarise
+from unle.cli.settings import RunSettings
 
 EXAMPLE = "Example:  unle demo --out runs/demo"
 BUDGET = 1000
@@ -34,17 +36,16 @@ def demo(
     directory = _fresh(out)
     with plain_ending(lambda: f"what was finished is in {directory}."):
         from unle.cli import inference
-        from unle.cli.density import density_on_grid
         from unle.cli.model import load_model
         from unle.cli.observation import as_rows
-        from unle.cli.summary import show_summary, summarise
+        from unle.diagnose import density_grid
         from unle.plot import compare_draws
 
         model = load_model("two_moons")
         assert model.task is not None
         x_o = as_rows(model.task.observation(1), "observation 1")
         say(f"Two Moons, {BUDGET:,} simulations, {DRAWS:,} draws: a few minutes on two cores, mostly training.")
-        request = inference.Request(model, BUDGET, x_o, DRAWS, seed)
+        request = inference.Request(model, RunSettings(budget=BUDGET, draws=DRAWS, seed=seed), x_o)
         run = inference.open_run(directory, request)
         stages = Stages()
         posterior, draws = inference.infer(request, run, stages)
@@ -53,11 +54,12 @@ def demo(
         with stages.stage("figure"):
             reference = model.task.reference(x_o[0], DRAWS, seed=seed)
             title = f"Two Moons from {BUDGET:,} simulations: C2ST {score:.3f}"
-            density = density_on_grid(posterior, x_o)
-            figure = compare_draws(draws, reference, draws.names, density=density, title=title)
+            (first, second), density = density_grid(posterior, draws)
+            grid = first, second, density.T
+            figure = compare_draws(draws, reference, draws.names, density=grid, title=title)
             figure.savefig(directory / "two_moons.png")
 
-        show_summary(draws, summarise(draws))
+        show_summary(summarise(draws), len(draws))
         typer.echo(f"C2ST against {DRAWS:,} exact draws: {score:.3f} (0.5 is indistinguishable, 1 entirely different)")
         typer.echo(f"Time: {stages.line()}\n")
         for path, what in (

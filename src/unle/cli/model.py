@@ -14,15 +14,16 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from unle.errors import InputError
+from unle.cli.model_path import recall
+from unle.errors import InputError, StoreError
 from unle.simulators import MODEL_PREFIX
 from unle.space import Prior
-from unle.store import sha256_of
+from unle.store import RunDirectory, sha256_of
 
 BENCHMARK = "unle_bench"  # the package with the built-in tasks
 PRIOR_EXAMPLE = "prior = unle.Prior.uniform(low=[0.0], high=[1.0])"
@@ -83,6 +84,35 @@ def load_model(text: str) -> Model:
     near = difflib.get_close_matches(text, tasks, n=1)
     hint = f"; did you mean {near[0]}?" if near else "; try a file such as model.py."
     raise InputError(f"expected a built-in task ({', '.join(tasks)}) or a Python file; got {text!r}{hint}")
+
+
+def model_of_run(run: RunDirectory, given: str | None, *, needed: bool = False) -> Model | None:
+    """Return the model that a run was made with, and no other: a built-in task, or a file that has not changed.
+
+    Args:
+        run: the directory.
+        given: the path of the file, from the user; None for the one that was remembered.
+        needed: raise an error where nobody knows where the file is, instead of returning None.
+
+    Raises:
+        StoreError: the file is gone, or is another one.
+    """
+    name, checksum = str(run.settings.get("model", "")), run.settings.get("model_sha256")
+    if checksum is None:
+        return load_model(name) if needed or name in built_in_tasks() else None
+    path = recall(run.path) if given is None else Path(given)
+    if given is None and not needed and (path is None or not path.is_file()):
+        return None
+    if path is None:
+        raise StoreError(f"{run.path} was not begun on this account; say which model: unle resume {run.path} {name}")
+    if not path.is_file():
+        raise StoreError(f"the model {path} is gone; say where it is: unle resume {run.path} PATH/{name}")
+    if sha256_of(path) != checksum:  # before anything in it is run
+        raise StoreError(
+            f"{path} has changed since this run began, and simulations of two versions must not be mixed; "
+            "restore it, or begin a new run with another --out."
+        )
+    return replace(load_model(str(path)), name=name)  # a file may be renamed; its content counts
 
 
 def _from_file(path: Path) -> Model:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from unle.cli.check import gather, require_fit
 from unle.cli.console import plain_ending, say
 
 EXAMPLE = "Example:  unle report runs/two_moons"
@@ -26,11 +27,11 @@ def report(
     there are none, or if the run has changed since.
     """
     with plain_ending():
-        from unle.cli.evidence import gather, model_of, require_fit
+        from unle.cli.model import model_of_run
         from unle.report import write_report
 
         run = require_fit(directory)
-        evidence = gather(run, model=model_of(run, model))
+        evidence = gather(run, model=model_of_run(run, model))
         findings = _findings(run, evidence, fresh=fresh)
         path = write_report(run, evidence.posterior, evidence.draws, findings, out)
         typer.echo(f"{path}  ({path.stat().st_size / 1e6:.1f} MB, verdict: {findings.verdict})")
@@ -42,7 +43,6 @@ def report_after(run: Any, model: Any) -> Any:
     Returns:
         The findings, or None if they could not be made.
     """
-    from unle.cli.evidence import gather
     from unle.report import write_report
 
     findings = None

@@ -1,13 +1,15 @@
 """`unle resume`: go on with a run after a crash, a kill or Ctrl-C."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from unle.cli.console import Stages, plain_ending, say
-from unle.cli.where import Dask, Where, Workers
+from unle.cli.console import plain_ending
+from unle.cli.output import saved_so_far
+from unle.cli.run import finish
+from unle.cli.settings import Dask, ExecutorOptions, RunSettings, Workers
+from unle.cli.simulate import simulate_only
 
 EXAMPLE = "Example:  unle resume runs/model --workers 4"
 
@@ -30,86 +32,28 @@ def resume(
     Nothing that was simulated is simulated again, and the result is the one that the uninterrupted run would have had.
     The settings are those the run was begun with; only where it simulates may be chosen anew.
     """
-    with plain_ending(lambda: _saved(directory)):
-        from unle.cli import inference
-        from unle.cli.report import report_after
-        from unle.cli.run import report
-        from unle.cli.simulate import simulate_only
+    with plain_ending(lambda: saved_so_far(directory)):
+        from unle.cli.model import model_of_run
         from unle.store import RunDirectory
 
         run = RunDirectory.open(directory)
-        loaded = _model(directory, run.settings, model)
-        where = Where(workers, dask)
+        loaded, executor = model_of_run(run, model, needed=True), ExecutorOptions(workers, dask)
         if run.settings.get("method") == "simulate":
-            simulate_only(loaded, run.settings, directory, where, as_json=as_json)
+            simulate_only(loaded, run.settings, directory, executor, as_json=as_json)
             return
         request = _request(loaded, run.settings)
-        kept = inference.open_run(directory, request)
-        stages = Stages()
-        _, drawn = inference.infer(request, kept, stages, where)
-        findings = None
-        if done := not stages.seconds:
-            say(f"{directory} holds this run already, complete; nothing was repeated.")
-        elif with_report:
-            findings = report_after(kept, loaded)
-        report(directory, drawn, stages, None, findings, as_json=as_json, done=done)
+        finish(directory, request, executor, check=False, as_json=as_json, with_report=with_report)
 
 
-def _model(directory: Path, settings: dict[str, Any], given: str | None) -> Any:
-    """Return the model that the run was begun with, and no other."""
-    from unle.cli.model import load_model
-    from unle.cli.whereabouts import recall
-    from unle.errors import StoreError
-    from unle.store import sha256_of
-
-    name, expected = settings.get("model"), settings.get("model_sha256")
-    if expected is None:
-        return load_model(str(name))
-    path = recall(directory) if given is None else Path(given)
-    if path is None:
-        raise StoreError(f"{directory} was not begun on this account; say which model: unle resume {directory} {name}")
-    if not path.is_file():
-        raise StoreError(f"the model {path} is gone; say where it is: unle resume {directory} PATH/{name}")
-    if sha256_of(path) != expected:  # before anything in it is run
-        raise StoreError(
-            f"{path} has changed since this run began, and simulations of two versions must not be mixed; "
-            "restore it, or begin a new run with another --out."
-        )
-    return replace(load_model(str(path)), name=name)  # a file may be renamed; its content counts
-
-
-def _request(model: Any, settings: dict[str, Any]) -> Any:
+def _request(model: Any, record: dict[str, Any]) -> Any:
     import numpy as np
 
     from unle.cli.inference import Request
     from unle.errors import StoreError
 
     try:
-        return Request(
-            model,
-            budget=settings["budget"],
-            x_o=None if settings["x_o"] is None else np.array(settings["x_o"], dtype=float),
-            draws=settings["draws"],
-            seed=settings["seed"],
-            method=settings["method"],
-            members=settings["members"],
-            iterations=settings["iterations"],
-            timeout=settings["timeout"],
-            imported=settings["simulations_sha256"],
-            rounds=settings["rounds"],
-            posterior=settings["posterior"],
-            flow=settings.get("flow"),
-            sliced=settings.get("sliced"),
-            memory=settings.get("memory"),
-            every_round=settings.get("every_round"),
-            repetition=settings.get("repetition"),
-            paper=settings.get("paper"),
-        )
+        x_o = None if record["x_o"] is None else np.array(record["x_o"], dtype=float)
+        imported = record["simulations_sha256"]
+        return Request(model, RunSettings.from_record(record), x_o, simulations_sha256=imported)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the settings of this run are damaged, or of another version of unle ({error}).") from None
-
-
-def _saved(directory: Path) -> str:
-    from unle.cli.inference import saved_so_far
-
-    return saved_so_far(directory)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from unle.cli.console import Stages, plain_ending, say
+from unle.cli.console import Stages, plain_ending
+from unle.cli.output import say_complaints, show_summary, summarise
 
 EXAMPLE = "Example:  unle sample runs/model --observation new.csv -n 10000"
 
@@ -30,7 +31,6 @@ def sample(
         from unle.cli import inference
         from unle.cli.model import built_in_tasks
         from unle.cli.observation import read_observation
-        from unle.cli.summary import complaints, show_summary, summarise
         from unle.errors import StoreError
         from unle.store import RunDirectory
 
@@ -52,11 +52,10 @@ def sample(
             result = {"file": str(target), "draws": len(draws), "seconds": stages.seconds, "summary": summary}
             typer.echo(json.dumps(result, indent=2))
         else:
-            show_summary(draws, summary)
+            show_summary(summary, len(draws))
             typer.echo(f"Time: {stages.line()}")
             typer.echo(f"The draws are in {target}")
-        for sentence in complaints(summary):
-            say(f"warning: {sentence}")
+        say_complaints(summary)
 
 
 def _free(directory: Path) -> Path:

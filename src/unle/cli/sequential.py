@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from unle.cli.console import Stages, say
-from unle.cli.where import Where
+from unle.cli.settings import ExecutorOptions
 from unle.errors import StoreError
 from unle.methods import AbstractSequential, Round
 from unle.methods.metrics import record_losses
@@ -20,19 +20,20 @@ ENERGIES = "energies"  # of a round, from which the next one starts
 
 
 def fit_in_rounds(
-    method: AbstractSequential, request: Any, run: RunDirectory, stages: Stages, where: Where
+    method: AbstractSequential, request: Any, run: RunDirectory, stages: Stages, executor: ExecutorOptions
 ) -> Posterior:
     """Simulate and fit round after round, or take what the directory holds.
 
     Args:
         method: with its settings.
-        request: budget, rounds, observation and seed.
+        request: model, settings and observation.
         run: where rounds are kept.
         stages: receives the time of simulating and fitting.
-        where: what does the simulating.
+        executor: what does the simulating.
     """
-    state = method.begin(request.x_o, budget=request.budget, rounds=request.rounds, seed=request.seed)
-    with run.simulating() as store, where.arguments() as arguments:
+    settings = request.settings
+    state = method.begin(request.x_o, budget=settings.budget, rounds=settings.sizes, seed=settings.seed)
+    with run.simulating() as store, executor.arguments() as arguments:
         store.remember("theta_names", list(request.model.prior.names))
         while state.number < len(state.sizes):
             number, is_last = state.number, state.is_last
@@ -40,10 +41,10 @@ def fit_in_rounds(
                 simulations = simulate_at(
                     request.model.simulator,
                     state.propose(),
-                    seed=request.seed,
+                    seed=settings.seed,
                     round=number,
                     store=store,
-                    timeout=request.timeout,
+                    timeout=settings.timeout,
                     **arguments,
                 )
             # The last round is fitted again in any case: the energies are trained on its data.
@@ -58,13 +59,13 @@ def fit_in_rounds(
             run.append_metrics(stage="round", **done._asdict())
             if not simulations.valid.all():
                 say(simulations.summary())
-            say(describe(done, len(state.sizes)))
+            say(describe_round(done, len(state.sizes)))
     record_losses(run.append_metrics, state.history)
     with stages.stage("fit"):
         return method.finish(state, on_metrics=run.append_metrics).posterior
 
 
-def describe(done: Round, rounds: int) -> str:
+def describe_round(done: Round, rounds: int) -> str:
     """Return one line on what a round did."""
     towards = "posterior" if done.temperature == 1 else f"posterior to the power {done.temperature:.2g}"
     towards += " by energies" if done.energies else ""

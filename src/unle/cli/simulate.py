@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from unle.cli.console import plain_ending, say
-from unle.cli.where import Dask, Timeout, Where, Workers
+from unle.cli.output import saved_so_far
+from unle.cli.settings import Dask, ExecutorOptions, Timeout, Workers
 
 EXAMPLE = "Example:  unle simulate model.py --budget 10000 --dry-run"
 
@@ -29,7 +30,7 @@ def simulate(
 ) -> None:
     """Simulate, and keep the simulations for later: `unle run MODEL --simulations DIR`, or `unle export DIR FILE`."""
     directory = Path("runs") / f"{Path(model).stem}-simulations" if out is None else out
-    with plain_ending(lambda: _saved(directory)):
+    with plain_ending(lambda: saved_so_far(directory)):
         from unle.cli.model import load_model
 
         loaded = load_model(model)
@@ -45,30 +46,23 @@ def simulate(
             "seed": seed,
             "timeout": timeout,
         }
-        simulate_only(loaded, settings, directory, Where(workers, dask), as_json=as_json)
+        simulate_only(loaded, settings, directory, ExecutorOptions(workers, dask), as_json=as_json)
 
 
-def simulate_only(model: Any, settings: dict[str, Any], directory: Path, where: Where, *, as_json: bool) -> None:
+def simulate_only(
+    model: Any, settings: dict[str, Any], directory: Path, executor: ExecutorOptions, *, as_json: bool
+) -> None:
     """Make the simulations of a directory that it lacks, and say what there is."""
-    import numpy as np
-
-    from unle.cli import whereabouts
-    from unle.simulators import run_round, summarise
+    from unle.cli import model_path
+    from unle.cli.inference import simulate_prior
+    from unle.simulators import summarise
     from unle.store import RunDirectory
 
     run = RunDirectory.create(directory, {**settings, "prior": model.prior.spec()})
     if model.path is not None:
-        whereabouts.remember(directory, model.path)
-    with run.working(), run.simulating() as store, where.arguments() as arguments:
-        store.remember("theta_names", list(model.prior.names))
-        run_round(
-            store,
-            model.simulator,
-            np.asarray(model.prior.sample(settings["budget"], seed=settings["seed"]), dtype=np.float64),
-            seed=settings["seed"],
-            timeout=settings["timeout"],
-            **arguments,
-        )
+        model_path.remember(directory, model.path)
+    with run.working(), run.simulating() as store:
+        simulate_prior(store, model, settings, executor)
         tally, summary, names = store.tally(0), summarise(store, 0), list(store.fact("x_names") or ())
         width = store.width(0) or 0
     if as_json:
@@ -103,12 +97,3 @@ def _dry_run(model: Any, budget: int, workers: int | None, timeout: float | None
         say(f"the first traceback:\n{look.first_traceback}")
     if not look.dim_x:
         raise typer.Exit(1)
-
-
-def _saved(directory: Path) -> str:
-    if not (directory / "simulations.sqlite").exists():
-        return "nothing was saved."
-    from unle.store import SimulationStore
-
-    with SimulationStore(directory / "simulations.sqlite", read_only=True) as store:
-        return f"{store.count():,} simulations are saved in {directory}; to go on: unle resume {directory}"

@@ -29,11 +29,11 @@ def watch(
     with plain_ending(lambda: "the run goes on."):
         import sys
 
-        from unle.cli.glance import describe, look
+        from unle.cli.run_status import describe, run_status
         from unle.store import RunDirectory
 
         run = RunDirectory.open(directory)
-        first = look(run)
+        first = run_status(run)
         if once or first.ended:
             last = first
             typer.echo(describe(first, first))
@@ -48,14 +48,14 @@ def watch(
 
 def _follow(run: Any, first: Any, every: float, show: Callable[[Any, Any], None]) -> Any:
     """Look again and again until the run has ended; return the last look."""
-    from unle.cli.glance import look
+    from unle.cli.run_status import run_status
     from unle.errors import StoreError
 
     failures, now = 0, first
     while not now.ended:
         time.sleep(every)
         try:
-            now, failures = look(run), 0
+            now, failures = run_status(run), 0
         except StoreError:
             failures += 1
             if failures == FAILURES:
@@ -67,7 +67,7 @@ def _follow(run: Any, first: Any, every: float, show: Callable[[Any, Any], None]
 
 
 def _lines(run: Any, first: Any, every: float) -> Any:
-    from unle.cli.glance import describe
+    from unle.cli.run_status import describe
 
     told = [first]
     typer.echo(describe(first, first))
@@ -97,7 +97,7 @@ def panel(run: Any, now: Any, first: Any) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from unle.cli.glance import describe
+    from unle.cli.run_status import describe
 
     lines: list[Any] = [Text(part) for part in describe(now, first).split("; ")]
     if now.steps and not now.ended:

@@ -19,7 +19,7 @@ ENDED = ("finished", "stopped")
 
 
 @dataclass(frozen=True)
-class Glance:
+class RunStatus:
     """What can be seen of a run at one moment.
 
     Attributes:
@@ -58,7 +58,7 @@ class Glance:
         return self.stage in ENDED
 
 
-def look(run: RunDirectory) -> Glance:
+def run_status(run: RunDirectory) -> RunStatus:
     """Return what can be seen now."""
     is_held = held(run.lock)  # first: whatever a process wrote before it ended is then seen below
     silent = _silence(run)
@@ -79,10 +79,10 @@ def look(run: RunDirectory) -> Glance:
     if stage != "finished" and _is_over(run, is_held, silent):
         stage, why = "stopped", _why(run, metrics)
     seen = time.monotonic(), stage, latest.round, rounds, latest.done, wanted, latest.invalid
-    return Glance(*seen, loss, silent, step, steps, task, why)
+    return RunStatus(*seen, loss, silent, step, steps, task, why)
 
 
-def describe(now: Glance, first: Glance) -> str:
+def describe(now: RunStatus, first: RunStatus) -> str:
     """Return one line; rates are over the time since the first look at the present task."""
     parts = [f"{now.stage}, round {now.round + 1} of {now.rounds}" if now.rounds > 1 else now.stage]
     total = f" of {now.wanted:,}" if now.wanted else ""

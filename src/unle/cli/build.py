@@ -1,0 +1,106 @@
+"""From settings to a method; options that the method would ignore are refused."""
+
+from dataclasses import replace
+from typing import Any
+
+from unle.cli.settings import RunSettings
+from unle.errors import InputError
+from unle.methods import AUNLE, NLE, SMNLE, SNLE, SUNLE, ByExchange, Divi, Online, Tilted
+from unle.methods.memory import as_bytes
+from unle.methods.sequential import round_sizes
+from unle.models import Maf, SplineFlow
+from unle.train import Descent, ScoreMatching, TiltedTraining
+
+METHODS = ("aunle", "sunle", "nle", "snle", "smnle")
+FLOWS = {"maf": Maf(), "spline": SplineFlow()}
+NORMALISERS = {"tilted": Tilted(), "divi": Divi(), "online": Online(), "exchange": ByExchange()}
+POSTERIORS_OF_SMNLE = ("divi", "exchange")
+POSTERIORS_OF_THE_PAPER = ("exchange", "divi", "online")
+
+
+def build(settings: RunSettings, model: Any) -> Any:
+    """Return the method, a front-end of `unle` with `fit` or, if it is sequential, with `begin`.
+
+    Args:
+        settings: that `check_settings` accepts.
+        model: the prior and the simulator.
+    """
+    iterations, prior = settings.iterations, model.prior
+    parts: dict[str, Any] = {} if settings.members is None else {"members": settings.members}
+    if settings.method == "smnle":
+        if iterations is not None:
+            parts["training"] = ScoreMatching(descent=Descent(iterations=iterations))
+        if settings.posterior == "exchange":
+            parts["normaliser"] = None
+        return SMNLE(prior, sliced=bool(settings.sliced), **parts)
+    if settings.method in ("nle", "snle"):
+        parts["flow"] = FLOWS[settings.flow or "maf"]
+        if iterations is not None:
+            parts["training"] = Descent(iterations=iterations)
+        return NLE(prior, **parts) if settings.method == "nle" else SNLE(prior, model.simulator, **parts)
+    if settings.paper:
+        training = {} if iterations is None else {"iterations": iterations}
+        if settings.method == "aunle":
+            return AUNLE.paper(prior, **training)
+        normaliser: Any = NORMALISERS[settings.posterior or "exchange"]
+        return SUNLE.paper(prior, model.simulator, normaliser=normaliser, **training)
+    if iterations is not None:
+        base: Any = SUNLE.base if settings.method == "sunle" else AUNLE.base
+        parts["base"] = replace(base, iterations=iterations)
+    if settings.method == "sunle":
+        normaliser = NORMALISERS[settings.posterior or "tilted"]
+        if iterations is not None:
+            parts["training"] = replace(normaliser.energies, iterations=iterations)
+        return SUNLE(prior, model.simulator, normaliser=normaliser, every_round=settings.every_round, **parts)
+    if iterations is not None:
+        parts["training"] = TiltedTraining(iterations=iterations)
+    if settings.repetition is not None:
+        parts["repetition"] = settings.repetition
+    return AUNLE(prior, **parts)
+
+
+def check_settings(settings: RunSettings) -> None:
+    """Refuse settings that no method has, or that theirs would ignore.
+
+    Raises:
+        InputError: naming the option.
+    """
+    method, posterior = settings.method, settings.posterior
+    if method not in METHODS:
+        raise InputError(f"expected a method among {', '.join(METHODS)}; got {method!r}.")
+    if settings.flow is not None and method not in ("nle", "snle"):
+        raise InputError(f"expected --flow with --method nle or snle; {method} has no flow.")
+    if settings.flow not in (None, *FLOWS):
+        raise InputError(f"expected --flow to be {' or '.join(FLOWS)}; got {settings.flow!r}.")
+    if settings.sliced and method != "smnle":
+        raise InputError(f"expected --sliced with --method smnle; {method} matches no scores.")
+    if method == "smnle" and posterior not in (None, *POSTERIORS_OF_SMNLE):
+        raise InputError(f"expected --posterior to be {' or '.join(POSTERIORS_OF_SMNLE)}; got {posterior!r}.")
+    if method == "smnle" and settings.members is not None:
+        raise InputError("expected no --members with --method smnle, which has one.")
+    if settings.paper:
+        _check_paper(settings)
+    if posterior not in (None, *NORMALISERS):
+        raise InputError(f"expected --posterior to be {', '.join(NORMALISERS)}; got {posterior!r}.")
+    if settings.sizes is not None:
+        round_sizes(settings.budget, settings.sizes)
+    if settings.memory is not None and settings.is_sequential:
+        raise InputError("expected --memory with --method aunle, nle or smnle: rounds are held in memory as a whole.")
+    as_bytes(settings.memory)
+
+
+def _check_paper(settings: RunSettings) -> None:
+    """Refuse options that the paper's algorithms do not have."""
+    if settings.method not in ("aunle", "sunle"):
+        raise InputError(f"expected --paper with --method aunle or sunle; {settings.method} is not of that paper.")
+    given = {"--members": settings.members, "--every-round": settings.every_round, "--repetition": settings.repetition}
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"expected no {name} with --paper: its algorithms have no such part.")
+    if settings.memory is not None:
+        raise InputError("expected no --memory with --paper: its algorithms hold all simulations in memory.")
+    if settings.method == "sunle" and settings.posterior not in (None, *POSTERIORS_OF_THE_PAPER):
+        raise InputError(
+            f"expected --posterior to be {', '.join(POSTERIORS_OF_THE_PAPER)} with --paper; "
+            f"got {settings.posterior!r}, which is no part of the paper."
+        )

@@ -1,0 +1,122 @@
+"""What a finished run, or a set of draws, looks like on the terminal."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from unle.cli.console import Stages, say, show_table
+from unle.cli.settings import SEQUENTIAL
+
+HIGH_R_HAT = 1.05  # above, independent runs of the sampler disagree visibly
+
+
+def show_run(
+    directory: Path, draws: Any, stages: Stages, score: float | None, findings: Any, *, as_json: bool, done: bool
+) -> None:
+    """Print the table, or the JSON object, of a finished run.
+
+    Args:
+        directory: of the run.
+        draws: at its observation; None if it has none.
+        stages: with their seconds.
+        score: C2ST against exact draws, if it was asked for.
+        findings: of its checks, if they were made.
+        as_json: print an object and nothing else.
+        done: whether the directory held everything already.
+    """
+    from unle.store import RunDirectory
+
+    summary = None if draws is None else summarise(draws)
+    if as_json:
+        result = {
+            "directory": str(directory),
+            "repeated": not done,
+            "seconds": stages.seconds,
+            "draws": None if draws is None else len(draws),
+            "summary": summary,
+            "c2st": score,
+            "verdict": None if findings is None else findings.verdict,
+            "reasons": [] if findings is None else list(findings.reasons),
+            "files": sorted(str(path) for path in directory.rglob("*") if path.is_file()),
+        }
+        typer.echo(json.dumps(result, indent=2))
+    elif summary is None:
+        typer.echo(f"The likelihood is fitted and saved in {directory}. Draw from it, for any observation, with")
+        typer.echo(f"    unle sample {directory} --observation FILE")
+    else:
+        show_summary(summary, len(draws))
+    say_complaints(summary or {})
+    if as_json:
+        return
+    if score is not None:
+        typer.echo(f"C2ST against exact draws: {score:.3f} (0.5 is indistinguishable, 1 is entirely different)")
+    if stages.seconds:
+        typer.echo(f"Time: {stages.line()}")
+    if draws is not None:
+        amortised = RunDirectory.open(directory).settings.get("method") not in SEQUENTIAL
+        more = f"; another observation: unle sample {directory} --observation FILE" if amortised else "."
+        typer.echo(f"Everything is in {directory}{more}")
+
+
+def summarise(draws: Any) -> dict[str, dict[str, float]]:
+    """Return mean, sd, 95 % interval, R-hat and effective sample size of every parameter.
+
+    The interval holds the central 95 % of the draws.
+    """
+    import numpy as np
+
+    values = np.asarray(draws, dtype=float)
+    low, high = np.quantile(values, [0.025, 0.975], axis=0)
+    diagnostics = draws.summary()
+    return {
+        name: {
+            "mean": float(values[:, i].mean()),
+            "sd": float(values[:, i].std(ddof=1)),
+            "low": float(low[i]),
+            "high": float(high[i]),
+            "r_hat": float(diagnostics.loc[name, "r_hat"]),
+            "ess": float(diagnostics.loc[name, "ess_bulk"]),
+        }
+        for i, name in enumerate(draws.names)
+    }
+
+
+def show_summary(summary: dict[str, dict[str, float]], draws: int) -> None:
+    """Print the table of a posterior: what was learned about each parameter, and how far to trust the sampler."""
+    rows = [
+        [
+            name,
+            *(f"{row[key]:.4g}" for key in ("mean", "sd", "low", "high")),
+            f"{row['r_hat']:.3f}",
+            f"{row['ess']:.0f}",
+        ]
+        for name, row in summary.items()
+    ]
+    show_table(f"Posterior, {draws:,} draws", ["parameter", "mean", "sd", "2.5 %", "97.5 %", "R-hat", "ESS"], rows)
+
+
+def say_complaints(summary: dict[str, dict[str, float]]) -> None:
+    """Warn of every parameter on whose posterior the sampler's independent runs disagree."""
+    for name, row in summary.items():
+        if row["r_hat"] > HIGH_R_HAT:
+            disagree = "independent runs of the sampler disagree; try more draws."
+            say(f"warning: R-hat of {name} is {row['r_hat']:.2f}: {disagree}")
+
+
+def saved_so_far(directory: Path) -> str:
+    """Return what a directory keeps of an interrupted run, as the second half of a sentence."""
+    from unle.store import RunDirectory
+
+    if not (directory / "run.json").exists():
+        return "nothing was saved."
+    run = RunDirectory.open(directory)
+    if run.finished("fit"):
+        kept = "the fitted likelihood is"
+    elif (directory / "simulations.sqlite").exists():
+        with run.simulations(read_only=True) as store:
+            kept = f"{store.count():,} simulations are"
+    else:
+        kept = "the settings are"
+    return f"{kept} saved in {directory}; to go on: unle resume {directory}"
