@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from unle.errors import StoreError
@@ -71,6 +72,14 @@ class Database:
             yield from self.sql.execute(statement, values)
         except (sqlite3.Error, ValueError) as error:  # text that is not UTF-8 is a ValueError
             raise StoreError(f"{self.name} could not be read: {_explain(error)}.") from error
+
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Turn whatever damaged cells lead to inside the block into a `StoreError`."""
+        try:
+            yield
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise StoreError(f"{self.name} is damaged: {error}.") from error
 
     def change(self, statement: str, rows: Iterable[tuple]) -> None:
         """Execute a statement for every row, all of them or none.

@@ -62,6 +62,8 @@ class StoredRows(NamedTuple):
         if not parts:
             none, empty = np.empty(0, dtype=np.int64), np.empty((0, 0))
             return cls(none, none, empty, empty, np.empty(0, dtype=bool), (), np.empty(0))
+        if len({(part.theta.shape[1], part.x.shape[1]) for part in parts}) > 1:
+            raise ValueError("its vectors differ in length")
         names = [name for name in cls._fields if name != "reasons"]
         arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return cls(reasons=tuple(reason for part in parts for reason in part.reasons), **arrays)
@@ -89,16 +91,16 @@ def read_span(database: Database, span: Span, width: int) -> StoredRows:
         StoreError: a row is damaged.
     """
     rows = database.query(_ROWS, span)  # one statement: rows that are added meanwhile are all seen, or none is
-    try:
+    with database.decoding():
         return _as_arrays(span.round, rows, width)
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:  # what damaged cells lead to
-        raise StoreError(f"{database.name} is damaged: {error}.") from error
 
 
 def read_rows(database: Database, round: int | None) -> StoredRows:
     """Return the rows of one round, or of all, in order."""
     width = x_width_of(database, round)
-    return _concatenated(database, [read_span(database, span, width) for span in spans(database, round, SPAN_ROWS)])
+    parts = [read_span(database, span, width) for span in spans(database, round, SPAN_ROWS)]
+    with database.decoding():
+        return StoredRows.concatenate(parts)
 
 
 def read_batches(
@@ -112,7 +114,8 @@ def read_batches(
     rest: list[StoredRows] = []
     for start in range(0, len(pieces), SHUFFLED_SPANS):
         read = [read_span(database, span, width) for span in pieces[start : start + SHUFFLED_SPANS]]
-        rows = _concatenated(database, rest + [part.take(np.flatnonzero(part.valid)) for part in read])
+        with database.decoding():
+            rows = StoredRows.concatenate(rest + [part.take(np.flatnonzero(part.valid)) for part in read])
         if rng is not None:
             rows = rows.take(rng.permutation(len(rows.id)))
         whole = len(rows.id) - len(rows.id) % size
@@ -146,22 +149,16 @@ def _as_arrays(round: int, rows: list[tuple], width: int) -> StoredRows:
     dim, number = dims[0], np.array(ids, dtype=np.int64)
     if set(dims) != {dim} or {w for w, flag in zip(widths, valid, strict=True) if flag} - {width}:
         raise ValueError("its vectors differ in length")
+    groups = [
+        (members, unpack(round, number[members], [content[i] for i in members], dim, w, [reasons[i] for i in members]))
+        for w, members in by_width(widths)
+    ]
     theta, x, seconds = np.empty((len(ids), dim)), np.full((len(ids), width), np.nan), np.empty(len(ids))
-    for w, members in by_width(widths):
-        positions = members.tolist()
-        blobs, why = [content[i] for i in positions], [reasons[i] for i in positions]
-        numbers = unpack(round, number[members], blobs, dim, w, why)
+    for members, numbers in groups:
         theta[members], seconds[members] = numbers[:, :dim], numbers[:, -1]
-        if w == width:
+        if numbers.shape[1] == dim + width + 1:
             x[members] = numbers[:, dim:-1]
     return StoredRows(np.full(len(ids), round), number, theta, x, np.array(valid, dtype=bool), reasons, seconds)
-
-
-def _concatenated(database: Database, parts: list[StoredRows]) -> StoredRows:
-    try:
-        return StoredRows.concatenate(parts)
-    except ValueError as error:
-        raise StoreError(f"{database.name} is damaged: its vectors differ in length.") from error
 
 
 def _rounds(database: Database) -> list[int]:

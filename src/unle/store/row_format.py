@@ -48,12 +48,11 @@ def pack(
     widths = [NO_DATA if vector is None else len(vector) for vector in x]
     rows = [b""] * len(widths)
     for width, members in by_width(widths):
-        vectors = [x[i] for i in members.tolist()] if width > 0 else []
-        data = np.array(vectors, dtype="<f8").reshape(len(members), max(width, 0))
+        data = np.array([x[i] for i in members] if width > 0 else [], dtype="<f8").reshape(len(members), -1)
         numbers = np.column_stack([theta[members], data, seconds[members]]).astype("<f8")
-        checks = _check_sums(round, ids[members], numbers, width, [reasons[i] for i in members.tolist()])
+        checks = _check_sums(round, ids[members], numbers, width, [reasons[i] for i in members])
         content = np.column_stack([numbers, checks.view("<f8")])
-        for i, row in zip(members.tolist(), content, strict=True):
+        for i, row in zip(members, content, strict=True):
             rows[i] = row.tobytes()
     return widths, rows
 
@@ -75,13 +74,13 @@ def unpack(
     return numbers
 
 
-def by_width(widths: Sequence[int]) -> Iterator[tuple[int, Int[np.ndarray, " m"]]]:
+def by_width(widths: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
     """Yield each width and the positions of the rows that have it: nearly always there is one."""
     every = np.array(widths, dtype=np.int64)
     for width in np.unique(every).tolist():
         if width < NO_DATA:
             raise ValueError("its vectors have impossible lengths")
-        yield width, np.flatnonzero(every == width)
+        yield width, np.flatnonzero(every == width).tolist()
 
 
 def _check_sums(round: int, ids: np.ndarray, numbers: np.ndarray, width: int, reasons: Sequence[str]) -> np.ndarray:

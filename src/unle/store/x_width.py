@@ -29,10 +29,11 @@ def settle_x_width(database: Database, round: int) -> None:
     rows = database.query(f"SELECT id, reason, dim, width, data FROM simulations WHERE {_CANDIDATES}", (round,))
     ids, reasons, dims, widths, content = zip(*rows, strict=True)
     changes, dim = [], dims[0]
-    for width, members in by_width(widths):
-        numbers = np.array([ids[i] for i in members])
-        old = unpack(round, numbers, [content[i] for i in members], dim, width, [reasons[i] for i in members])
-        reason = "" if width == most else wrong_length(width, most)
-        _, packed = pack(round, numbers, old[:, :dim], old[:, dim:-1], old[:, -1], [reason] * len(members))
-        changes += [(not reason, reason, row, int(i), round) for row, i in zip(packed, numbers, strict=True)]
+    with database.decoding():
+        for width, members in by_width(widths):
+            numbers = np.array([ids[i] for i in members])
+            old = unpack(round, numbers, [content[i] for i in members], dim, width, [reasons[i] for i in members])
+            reason = "" if width == most else wrong_length(width, most)
+            _, packed = pack(round, numbers, old[:, :dim], old[:, dim:-1], old[:, -1], [reason] * len(members))
+            changes += [(not reason, reason, row, ids[i], round) for row, i in zip(packed, members, strict=True)]
     database.change("UPDATE simulations SET valid = ?, reason = ?, data = ? WHERE id = ? AND round = ?", changes)
