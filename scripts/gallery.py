@@ -12,8 +12,7 @@ import numpy as np
 from PIL import Image
 
 from unle import plot
-from unle.diagnose.conditional import conditional
-from unle.diagnose.rounds import rounds
+from unle.diagnose import conditional, rounds
 from unle.space import Prior
 from unle_bench.paper.pyloric_figures import pyloric
 
@@ -65,7 +64,7 @@ def main() -> None:
         figure.axes[0].set_title(kind, fontsize=10)
         figures.append(figure)
     beside("calibration", figures, 70)
-    beside("cloud", [plot.cloud_distances(trust.inside(0, kind)) for kind in ("right", "x_o outside")])
+    beside("cloud", [plot.outlier_distances(trust.inside(0, kind)) for kind in ("right", "x_o outside")])
     beside("predictive", [plot.predictive(trust.replicated(0, kind)) for kind in ("right", "x_o outside")], 70)
     mixing = rng.normal(size=(31, 31)) / 5 + np.eye(31)
     draws = rng.normal(size=(10_000, 31)) @ mixing.T

@@ -21,15 +21,15 @@ from unle.diagnose import (
     Check,
     calibrate_around,
     certificate,
-    cloud,
     coverage,
+    ensemble_agreement,
     grid_agreement,
     information,
     inner_mixing,
     learned_normaliser,
     local_c2st,
     lost_rounds,
-    member_agreement,
+    outlier,
     posterior_sbc,
     predictive,
     sampler_health,
@@ -40,10 +40,10 @@ from unle.diagnose import (
     validity_calibration,
     z_uniformity,
 )
-from unle.diagnose.likelihoods import at_every, at_own
+from unle.diagnose.data_chains import compare_ends
+from unle.diagnose.likelihoods import log_likelihood_pairs, log_likelihood_table
 from unle.diagnose.normaliser import normaliser
-from unle.diagnose.short_run import compare_ends
-from unle.diagnose.twins import Twins
+from unle.diagnose.predictive_checks import ReplicaPairs
 from unle.models import AbstractEnergy, Consensus, Ensemble, FixedMeasure, TiltedModel, TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.space import Prior, fit_theta_space, fit_x_space
@@ -106,12 +106,12 @@ def local(seed: int, kind: str) -> Check:
     return local_c2st(calibration(seed, kind), draws, x_o, seed=seed)
 
 
-def twins_of(draws: np.ndarray, rng: np.random.Generator, n: int = 250) -> Twins:
+def pairs_of(draws: np.ndarray, rng: np.random.Generator, n: int = 250) -> ReplicaPairs:
     """Simulate twice at n of the draws."""
     index = np.linspace(0, len(draws) - 1, n).astype(int)
     theta = draws[index]
     x = theta[:, None, None] + NOISE * rng.normal(size=(n, 2, 1, theta.shape[1]))
-    return Twins(theta, index, x, np.ones((n, 2), bool))
+    return ReplicaPairs(theta, index, x, np.ones((n, 2), bool))
 
 
 def replicated(seed: int, kind: str) -> Check:
@@ -127,8 +127,8 @@ def replicated(seed: int, kind: str) -> Check:
         draws = claimed(x_o[None], "right", 500, rng)[0]
         draws += 5 * np.sqrt(VARIANCE) * (kind == "shifted far")
         draws += (draws - draws.mean(axis=0)) * {"four times too wide": 3.0, "seven times too wide": 6.0}.get(kind, 0.0)
-    twins = twins_of(draws, rng)
-    return predictive(twins.x.reshape(-1, 1, 4), x_o, twins=twins)
+    pairs = pairs_of(draws, rng)
+    return predictive(pairs.x.reshape(-1, 1, 4), x_o, pairs=pairs)
 
 
 class Normal(TractableLikelihood):
@@ -154,7 +154,7 @@ LEARNED = {
 }
 
 
-def learned(seed: int, kind: str, stream: int) -> tuple[TractableLikelihood, Draws, Twins]:
+def learned(seed: int, kind: str, stream: int) -> tuple[TractableLikelihood, Draws, ReplicaPairs]:
     """Return a likelihood, its posterior at one observation in four chains, and simulations there."""
     rng = np.random.default_rng([seed, stream])
     x_o = rng.normal(size=2) + NOISE * rng.normal(size=2)
@@ -167,21 +167,21 @@ def learned(seed: int, kind: str, stream: int) -> tuple[TractableLikelihood, Dra
     values = mean + np.sqrt(variance) * (rng.normal(size=(4, 500, 2)) + 5.0 * (kind == "shifted far"))
     draws = Draws(values, ("a", "b"), x_o[None], seed)
     likelihood = Normal(jnp.asarray(sd, jnp.float32), jnp.asarray(slope, jnp.float32))
-    return likelihood, draws, twins_of(np.asarray(draws), rng)
+    return likelihood, draws, pairs_of(np.asarray(draws), rng)
 
 
 def around(seed: int, kind: str) -> Check:
     """Calibrate around one observation."""
-    likelihood, draws, twins = learned(seed, kind, 15)
-    found, shared = calibrate_around(likelihood, draws, twins, ess=2000.0, seed=seed)
+    likelihood, draws, pairs = learned(seed, kind, 15)
+    found, shared = calibrate_around(likelihood, draws, pairs, ess=2000.0, seed=seed)
     return posterior_sbc(found, effective=shared)
 
 
 def ranked(seed: int, kind: str) -> Check:
     """Rank the likelihood of the observation."""
-    likelihood, draws, twins = learned(seed, kind, 16)
-    of_x_o = at_every(likelihood, twins.theta, draws.x_o[None])[0]
-    return tail_rank(of_x_o, at_own(likelihood, twins.theta, twins.x[:, 0]))
+    likelihood, draws, pairs = learned(seed, kind, 16)
+    of_x_o = log_likelihood_table(likelihood, pairs.theta, draws.x_o[None])[0]
+    return tail_rank(of_x_o, log_likelihood_pairs(likelihood, pairs.theta, pairs.x[:, 0]))
 
 
 def informed(seed: int, kind: str) -> Check:
@@ -212,7 +212,7 @@ def in_rounds(seed: int, kind: str) -> Check:
 
 
 def inside(seed: int, kind: str) -> Check:
-    """Place the observation in the cloud, or outside it."""
+    """Place the observation among the simulations, or outside."""
     rng = np.random.default_rng([seed, 4])
     factor = np.linalg.cholesky(0.8 * np.ones((4, 4)) + 0.2 * np.eye(4))
     x, x_o = rng.normal(size=(1000, 4)) @ factor.T, rng.normal(size=4) @ factor.T
@@ -220,7 +220,7 @@ def inside(seed: int, kind: str) -> Check:
         x_o = np.array([6.0, 6.0, 6.0, 6.0])
     if kind == "off the correlation":
         x_o = np.array([2.0, -2.0, 2.0, -2.0])
-    return cloud(x, x_o)
+    return outlier(x, x_o)
 
 
 def sampled(seed: int, kind: str) -> Check:
@@ -339,7 +339,7 @@ def ensemble(seed: int, kind: str) -> Check:
     rng = np.random.default_rng([seed, 9])
     centres = 0.2 * rng.normal(size=5) + (3.0 * np.arange(5) if kind == "members disagree" else 0.0)
     draws = rng.choice(centres, 2000) + rng.normal(size=2000)
-    return member_agreement(-0.5 * (draws[:, None] - centres) ** 2, draws[:, None], ("theta",))
+    return ensemble_agreement(-0.5 * (draws[:, None] - centres) ** 2, draws[:, None], ("theta",))
 
 
 def normalised(seed: int, kind: str) -> Check:
@@ -404,7 +404,7 @@ CASES: dict[str, tuple[Callable[[int, str], Check], tuple[str, ...], tuple[str, 
         ("some mass out of reach", "mass out of reach", "heavy weights", "weights without a mean", "data outweigh"),
     ),
     "rounds": (in_rounds, ("right", "lost and found"), ("lost",)),
-    "cloud": (inside, ("right",), ("x_o outside", "off the correlation")),
+    "outlier": (inside, ("right",), ("x_o outside", "off the correlation")),
     "sampler": (sampled, ("right",), ("chains stuck", "a mode lost", "few effective draws")),
     "training": (
         trained,
@@ -416,7 +416,7 @@ CASES: dict[str, tuple[Callable[[int, str], Check], tuple[str, ...], tuple[str, 
     "normaliser, geometric mean": (geometric_mean, ("right",), ("Z of one member depends on theta",)),
     "short_run": (drifted, ("right",), ("chains drift", "chains stuck")),
     "grid": (on_grid, ("right",), ("a mode lost", "a mode too heavy", "too narrow", "too wide")),
-    "members": (ensemble, ("right",), ("members disagree",)),
+    "ensemble_agreement": (ensemble, ("right",), ("members disagree",)),
     "learned_normaliser": (normalised, ("right",), ("too little training", "wrong")),
     "inner_mixing": (auxiliary, ("right",), ("on their way", "hardly moved")),
     "validity": (failures, ("right",), ("too sure", "odds off by a factor 3")),

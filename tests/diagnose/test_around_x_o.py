@@ -1,4 +1,4 @@
-"""Checks around one observation: calibration with the posterior as prior, twins, the rank of the likelihood."""
+"""Checks around one observation: calibration with the posterior as prior, pairs, the rank of the likelihood."""
 
 import importlib.util
 from dataclasses import replace
@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom
 
 from unle.diagnose import (
-    Evidence,
+    FittedRun,
     calibrate_around,
     coverage,
     default_checks,
@@ -19,12 +19,12 @@ from unle.diagnose import (
     sbc,
     tail_rank,
 )
-from unle.diagnose.coverage import held
-from unle.diagnose.members import member_agreement
-from unle.diagnose.posterior_sbc import OF_X_O, OF_Y
+from unle.diagnose.calibration import OF_X_O, OF_Y
+from unle.diagnose.calibration_checks import region_coverage
+from unle.diagnose.ensemble import ensemble_agreement
+from unle.diagnose.likelihoods import members_within, without_region
+from unle.diagnose.predictive_checks import ReplicaPairs, distance_ratio
 from unle.diagnose.record import NotApplicable, NotMade
-from unle.diagnose.twins import Twins, width
-from unle.diagnose.within import members_within, without_region
 from unle.models import GivenValid, Region
 from unle.posterior import Posterior
 from unle.space import Prior, fit_theta_space
@@ -36,20 +36,20 @@ spec.loader.exec_module(trust)
 
 
 def test_nobody_is_ranked_among_draws_of_his_own_chain():
-    likelihood, draws, twins = trust.learned(0, "right", 15)
-    around, shared = calibrate_around(likelihood, draws, twins, ess=2000.0)
+    likelihood, draws, pairs = trust.learned(0, "right", 15)
+    around, shared = calibrate_around(likelihood, draws, pairs, ess=2000.0)
     left_out = ~np.isfinite(around.log_weights)
     np.testing.assert_array_equal(left_out.sum(axis=1), np.full(len(around), 500))
-    for row, place in zip(left_out, twins.index, strict=True):
+    for row, place in zip(left_out, pairs.index, strict=True):
         np.testing.assert_array_equal(np.flatnonzero(row) // 500, np.full(500, place // 500))
     assert around.names == ("a", "b", OF_Y, OF_X_O)
     assert shared == 1500
 
 
 def test_a_single_chain_is_taken_for_two():
-    likelihood, draws, twins = trust.learned(0, "right", 15)
+    likelihood, draws, pairs = trust.learned(0, "right", 15)
     one = replace(draws, values=draws.values.reshape(1, 2000, 2))
-    around, shared = calibrate_around(likelihood, one, twins, ess=2000.0)
+    around, shared = calibrate_around(likelihood, one, pairs, ess=2000.0)
     assert np.isfinite(around.log_weights).sum(axis=1).min() == 1000
     assert shared == 1000
     assert posterior_sbc(around, effective=shared).verdict == "good"
@@ -73,20 +73,20 @@ def trust_coefficient(levels: np.ndarray) -> float:
 
 
 def test_few_effective_draws_are_refused():
-    likelihood, draws, twins = trust.learned(0, "right", 15)
+    likelihood, draws, pairs = trust.learned(0, "right", 15)
     with pytest.raises(NotMade, match="independent draws"):
-        calibrate_around(likelihood, draws, twins, ess=60.0)
+        calibrate_around(likelihood, draws, pairs, ess=60.0)
 
 
 def test_the_box_counts_once():
-    likelihood, draws, twins = trust.learned(0, "right", 15)
+    likelihood, draws, pairs = trust.learned(0, "right", 15)
     space = fit_theta_space(np.asarray(draws))
     box = Region(space, jnp.array([-0.5, -0.5]), jnp.array([0.5, 0.5]))
     inside = GivenValid(likelihood, box)
     assert without_region(inside) is likelihood
     assert without_region(GivenValid(inside, box)) is likelihood
-    plain, _ = calibrate_around(likelihood, draws, twins, ess=2000.0)
-    boxed, _ = calibrate_around(inside, draws, twins, ess=2000.0)
+    plain, _ = calibrate_around(likelihood, draws, pairs, ess=2000.0)
+    boxed, _ = calibrate_around(inside, draws, pairs, ess=2000.0)
     np.testing.assert_array_equal(plain.log_weights, boxed.log_weights)
 
 
@@ -95,8 +95,8 @@ def test_x_o_in_the_middle_of_its_replicas_is_no_fault():
     rng = np.random.default_rng(0)
     for x_o in (0.0, 3.0):
         draws = x_o + trust.NOISE * rng.normal(size=(500, 1))
-        twins = trust.twins_of(draws, rng)
-        check = predictive(twins.x.reshape(-1, 1, 1), [x_o], twins=twins)
+        pairs = trust.pairs_of(draws, rng)
+        check = predictive(pairs.x.reshape(-1, 1, 1), [x_o], pairs=pairs)
         assert check.verdict == "good"
         assert check.numbers["distance_ratio"] == pytest.approx(1.0, abs=0.15)
 
@@ -111,9 +111,9 @@ def test_a_posterior_seven_times_too_wide_is_called_too_wide():
 def test_a_simulator_without_noise_has_no_unit_of_width():
     theta = np.random.default_rng(0).normal(size=(60, 2))
     same = np.repeat(theta[:, None, None], 2, axis=1)
-    assert width(Twins(theta, np.arange(60), same, np.ones((60, 2), bool)), np.zeros((1, 2))) is None
+    assert distance_ratio(ReplicaPairs(theta, np.arange(60), same, np.ones((60, 2), bool)), np.zeros((1, 2))) is None
     noisy = np.concatenate([same, np.random.default_rng(1).normal(size=(60, 2, 1, 1))], axis=3)
-    found = width(Twins(theta, np.arange(60), noisy, np.ones((60, 2), bool)), np.zeros((1, 3)))
+    found = distance_ratio(ReplicaPairs(theta, np.arange(60), noisy, np.ones((60, 2), bool)), np.zeros((1, 3)))
     assert found is not None
     assert found.p_value > 0.01  # the coordinates without noise are left out
 
@@ -124,12 +124,14 @@ def test_an_observation_of_no_likelihood_is_lost():
 
 @pytest.mark.parametrize(("true", "most"), [(0.88, 0.02), (0.85, 0.001)])
 def test_overconfident_regions_are_seldom_called_good(true, most):
-    good = [k for k in range(301) if held(np.r_[np.full(k, 0.2), np.full(300 - k, 0.99)][:300]).at_95 >= 0.92]
+    good = [
+        k for k in range(301) if region_coverage(np.r_[np.full(k, 0.2), np.full(300 - k, 0.99)][:300]).at_95 >= 0.92
+    ]
     assert binom.sf(min(good) - 1, 300, true) < most
     exactly = np.r_[np.linspace(0, 0.95, 276), np.linspace(0.951, 1, 24)]
-    assert held(exactly).p_value > 0.01
+    assert region_coverage(exactly).p_value > 0.01
     short = np.r_[np.linspace(0, 0.95, 275), np.linspace(0.951, 1, 25)]
-    assert held(short).p_value < 0.01
+    assert region_coverage(short).p_value < 0.01
 
 
 def test_one_width_of_five_that_is_off_by_two_is_seen():
@@ -156,18 +158,18 @@ def test_members_of_a_geometric_mean_are_weighed_by_it():
     for geometric in (True, False):
         side = 0.0 if geometric else rng.choice(centres, 4000)
         draws = side + rng.normal(size=4000)
-        check = member_agreement(-0.5 * (draws[:, None] - centres) ** 2, draws[:, None], geometric=geometric)
+        check = ensemble_agreement(-0.5 * (draws[:, None] - centres) ** 2, draws[:, None], geometric=geometric)
         np.testing.assert_allclose(check.arrays["means"][:, 0], centres, atol=4 / np.sqrt(4000))
 
 
-def evidence(kind: str, **changes) -> Evidence:
+def evidence(kind: str, **changes) -> FittedRun:
     likelihood, draws, _ = trust.learned(3, kind, 15)
     prior = Prior.normal([0.0, 0.0], [1.0, 1.0], names=["a", "b"])
     rng = np.random.default_rng(1)
     theta = rng.normal(size=(300, 2))
     x = theta + trust.NOISE * rng.normal(size=theta.shape)
     info = {"acceptance": 0.3}
-    return Evidence(
+    return FittedRun(
         **{"posterior": Posterior(prior, likelihood), "draws": replace(draws, info=info), "theta": theta, "x": x}
         | {"simulator": simulator, "seed": 7, **changes}
     )
@@ -180,7 +182,7 @@ def simulator(theta, rng):
 def test_the_verdict_rests_on_checks_that_can_refute():
     right = default_checks(evidence("right"))
     made = {check.name for check in right.checks}
-    assert {"cloud", "sampler", "predictive", "tail_rank", "posterior_sbc", "sbc", "coverage", "tarp"} <= made
+    assert {"outlier", "sampler", "predictive", "tail_rank", "posterior_sbc", "sbc", "coverage", "tarp"} <= made
     assert right.verdict == "good", right.reasons
     wrong = default_checks(evidence("too narrow"))
     assert wrong.verdict == "bad"

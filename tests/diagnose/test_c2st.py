@@ -12,7 +12,7 @@ import unle.diagnose
 from unle.diagnose import c2st, c2st_fast, c2st_fast_batch, classifier
 from unle.errors import InputError
 
-pooled_by_reference = sys.modules["unle.diagnose.c2st"]._pooled
+pooled_by_reference = sys.modules["unle.diagnose.c2st_scores"]._pooled
 
 
 def _pair(n, dim, *, shift=0.0, scale=1.0, seed=0):

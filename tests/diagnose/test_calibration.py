@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from unle.diagnose import CHECKS, Calibration, Evidence, Findings, calibrate, coverage, run_checks, sbc, tarp
+from unle.diagnose import CHECKS, Calibration, Findings, FittedRun, calibrate, coverage, run_checks, sbc, tarp
 from unle.diagnose.record import NotMade
 from unle.errors import InputError
 from unle.models import TractableLikelihood
@@ -106,13 +106,13 @@ def test_simulations_of_the_fit_never_make_a_good_verdict(right):
     assert "--simulations" in check.advice
 
 
-def evidence(rows: int = 120, **changes) -> Evidence:
+def evidence(rows: int = 120, **changes) -> FittedRun:
     rng = np.random.default_rng(5)
     theta = np.asarray(PRIOR.sample(rows, seed=1), float)
     x = theta + NOISE * rng.normal(size=theta.shape)
     values = np.array([0.3, -0.2]) + NOISE * rng.normal(size=(4, 200, 2))
     draws = Draws(values, ("a", "b"), np.array([[0.31, -0.21]]), 0, info={"acceptance": 0.3})
-    return Evidence(**{"posterior": posterior(NOISE), "draws": draws, "theta": theta, "x": x, **changes})
+    return FittedRun(**{"posterior": posterior(NOISE), "draws": draws, "theta": theta, "x": x, **changes})
 
 
 def test_every_check_that_applies_is_made_and_the_others_say_why(tmp_path):
@@ -121,9 +121,9 @@ def test_every_check_that_applies_is_made_and_the_others_say_why(tmp_path):
     findings = run_checks(evidence(simulator=simulator, simulations=100), names)
     made = {check.name for check in findings.checks}
     simulated = {"predictive", "tail_rank", "posterior_sbc", "sbc", "coverage", "tarp", "local_c2st"}
-    assert made == {"cloud", "sampler"} | simulated
+    assert made == {"outlier", "sampler"} | simulated
     records = {"training", "information", "certificate", "rounds", "learned_normaliser", "inner_mixing", "validity"}
-    others = {"members", "normaliser", "support"} | records
+    others = {"ensemble_agreement", "normaliser", "support"} | records
     assert {one.name for one in findings.skipped} == others
     assert all(check.advice and check.verdict in ("good", "doubtful", "bad") for check in findings.checks)
     findings.save(tmp_path / "checks")
@@ -149,7 +149,7 @@ def test_a_dear_simulator_is_not_run_unasked():
 def test_wrong_requests_are_refused(pairs):
     with pytest.raises(InputError, match="rows of theta"):
         calibrate(posterior(NOISE), pairs[0][:3], pairs[1])
-    with pytest.raises(InputError, match="among cloud"):
+    with pytest.raises(InputError, match="among outlier"):
         run_checks(evidence(rows=20), ["clod"])
     with pytest.raises(InputError, match="densities"):
         coverage(Calibration.of_draws(np.zeros((30, 1)), np.zeros((30, 1)), np.zeros((30, 5, 1))))

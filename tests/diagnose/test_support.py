@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from unle import Prior
-from unle.diagnose import Evidence
+from unle.diagnose import FittedRun
 from unle.diagnose.calibration import Calibration
-from unle.diagnose.cloud import cloud
+from unle.diagnose.observation import outlier
 from unle.diagnose.sharp_ends import sharp_ends
-from unle.diagnose.support import Extremes, extreme_draws, residual_levels, support
+from unle.diagnose.support_check import Extremes, extreme_draws, residual_levels, support
 from unle.models import ConditionalGaussian, Ensemble, NoCorrection, NoEnergy, TiltedModel
 from unle.posterior import Draws, Posterior
 from unle.space import fit_theta_space, fit_x_space
@@ -69,9 +69,9 @@ def test_an_observation_that_some_draws_could_not_have_made_is_seen(problem):
 
 def test_observations_in_the_outermost_part_are_doubtful():
     simulated = np.random.default_rng(1).normal(size=(2000, 3))
-    verdicts = [cloud(simulated, [0.3, value, -0.5]).verdict for value in (0.0, 1.5, 2.9)]
+    verdicts = [outlier(simulated, [0.3, value, -0.5]).verdict for value in (0.0, 1.5, 2.9)]
     assert verdicts == ["good", "good", "doubtful"]
-    check = cloud(simulated, [0.3, 2.9, -0.5])
+    check = outlier(simulated, [0.3, 2.9, -0.5])
     assert "try SUNLE" in check.advice
     assert 0 < check.numbers["farther_out"] < 0.02
 
@@ -131,7 +131,7 @@ def test_posteriors_of_noise_with_sharp_ends_are_doubtful(problem, simulator, ve
     likelihood = eqx.tree_at(lambda e: e.x_space, ensemble, fit_x_space(x))
     draws = Draws(rng.uniform(-1, 1, size=(2, 500, 2)), ("a", "b"), np.zeros((1, 2)), 0)
     posterior = Posterior(Prior.uniform(low=[-3, -3], high=[3, 3]), likelihood)
-    evidence = Evidence(posterior, draws, theta, x, simulator=simulator)
+    evidence = FittedRun(posterior, draws, theta, x, simulator=simulator)
     check = support([levels_of(problem, HALF)], NOTHING, evidence.sharp_ends)
     assert check.verdict == verdict, check
     assert ("sharp end" in check.advice) == (verdict != "good")
@@ -142,6 +142,6 @@ def test_dear_simulations_are_not_made_to_look_for_sharp_ends(problem):
     _, theta, x, ensemble = problem
     draws = Draws(np.zeros((1, 10, 2)), ("a", "b"), np.zeros((1, 2)), 0)
     posterior = Posterior(Prior.uniform(low=[-3, -3], high=[3, 3]), ensemble)
-    evidence = Evidence(posterior, draws, theta, x, simulator=lambda theta, rng: 1 / 0, seconds=1.0)
+    evidence = FittedRun(posterior, draws, theta, x, simulator=lambda theta, rng: 1 / 0, seconds=1.0)
     assert evidence.sharp_ends == []
     assert "take too long" in evidence.notes[0]

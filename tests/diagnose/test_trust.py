@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unle.diagnose.tarp import references
+from unle.diagnose.calibration_checks import references
 from unle.posterior import Draws
 
 FILE = Path(__file__).parents[2] / "scripts" / "trust.py"

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from unle.diagnose.energy import energy_scores, energy_test
+from unle.diagnose.distances import energy_scores, energy_test
 from unle.diagnose.record import bonferroni, verdict_of, worst
-from unle.diagnose.tails import tail_probability
+from unle.diagnose.tail_pvalue import tail_probability
 from unle.diagnose.uniformity import ecdf_band, uniformity
 
 

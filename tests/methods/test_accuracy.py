@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unle.diagnose.c2st import c2st_fast_batch
+from unle.diagnose import c2st_fast_batch
 from unle.methods import AUNLE
 from unle.train import DataParticles, PersistentChains, TiltedTraining, WarmSmc
 from unle_bench import task

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import unle
-from unle.diagnose.c2st import c2st_fast
+from unle.diagnose import c2st_fast
 from unle.errors import InputError, UnleWarning
 from unle.methods import paper_rounds
 from unle.models import ConditionalLikelihood, Normalised

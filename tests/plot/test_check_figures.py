@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from unle import plot
-from unle.diagnose import Calibration, cloud, coverage, member_agreement, predictive, sbc, tarp, training_health
-from unle.diagnose.conditional import Conditional
+from unle.diagnose import Calibration, coverage, ensemble_agreement, outlier, predictive, sbc, tarp, training_health
+from unle.diagnose.conditional_density import Conditional
 from unle.diagnose.record import Check
-from unle.diagnose.rounds import rounds
+from unle.diagnose.round_records import rounds
 from unle.errors import InputError
 from unle.plot.svg import as_svg
 
@@ -33,7 +33,7 @@ def test_rank_curves_show_one_curve_per_parameter_and_a_band(calibration):
     assert len(plot.rank_histograms(sbc(calibration)).axes) == 2
     assert len(plot.rank_curves(tarp(calibration)).axes) == 1
     with pytest.raises(InputError, match="levels"):
-        plot.rank_curves(cloud(np.random.default_rng(0).normal(size=(50, 2)), np.zeros(2)))
+        plot.rank_curves(outlier(np.random.default_rng(0).normal(size=(50, 2)), np.zeros(2)))
 
 
 def test_coverage_goes_from_corner_to_corner(calibration):
@@ -52,9 +52,9 @@ def test_predictive_shows_x_o(dim):
 
 def test_small_figures(calibration):
     rng = np.random.default_rng(2)
-    assert plot.cloud_distances(cloud(rng.normal(size=(100, 2)), np.zeros(2))).axes
+    assert plot.outlier_distances(outlier(rng.normal(size=(100, 2)), np.zeros(2))).axes
     logs = rng.normal(size=(50, 3))
-    assert plot.member_means(member_agreement(logs, rng.normal(size=(50, 2)), ("a", "b"))).axes
+    assert plot.member_means(ensemble_agreement(logs, rng.normal(size=(50, 2)), ("a", "b"))).axes
     figure = plot.run_time([{"stage": "seconds", "fit": 2.0}, {"stage": "seconds", "fit": 1.0, "sample": 1.0}])
     assert [bar.get_width() for bar in figure.axes[0].patches] == [1.0, 3.0]
     with pytest.raises(InputError, match="at least one stage"):

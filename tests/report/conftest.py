@@ -8,7 +8,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from unle.diagnose import Evidence, run_checks
+from unle.diagnose import FittedRun, run_checks
 from unle.models import Ensemble, NoEnergy, TiltedModel
 from unle.posterior import Draws, Posterior
 from unle.simulators import simulate
@@ -29,7 +29,7 @@ def story(tmp_path_factory):
     prior = Prior.uniform(low=[-1.0] * 3, high=[1.0] * 3, names=NAMES)
     x_o = np.array([[0.2, -0.3, 0.1, -0.12]])
     settings = {"method": "aunle", "model": "mine.py", "model_sha256": "0" * 64, "prior": prior.spec(), "seed": 0}
-    run = RunDirectory.create(path, settings | {"budget": 200, "draws": 400, "members": 2, "x_o": x_o})
+    run = RunDirectory.create(path, settings | {"budget": 200, "draws": 400, "ensemble_agreement": 2, "x_o": x_o})
     with run.simulations() as store:
         sims = simulate(simulator, prior, 200, seed=0, store=store)
     theta_space, x_space = fit_theta_space(sims.theta), fit_x_space(sims.x)
@@ -49,7 +49,7 @@ def story(tmp_path_factory):
         run.append_metrics(stage="training", **record)
     run.append_metrics(stage="fitted", energy="full", outcome="CONVERGED", gain=1.0, log_z=[0.0, 0.0])
     run.append_metrics(stage="seconds", simulate=0.1, fit=2.0, sample=1.0)
-    evidence = Evidence(posterior, draws, sims.theta, sims.x, run.read_metrics())
-    findings = run_checks(evidence, ["cloud", "training", "sampler", "members", "predictive"])
+    evidence = FittedRun(posterior, draws, sims.theta, sims.x, run.read_metrics())
+    findings = run_checks(evidence, ["outlier", "training", "sampler", "ensemble_agreement", "predictive"])
     findings.save(run.path / "checks")
     return SimpleNamespace(run=run, posterior=posterior, draws=draws, findings=findings, evidence=evidence)

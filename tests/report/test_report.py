@@ -19,7 +19,7 @@ from unle.cli.inference import Request
 from unle.cli.model import Model
 from unle.cli.settings import RunSettings
 from unle.diagnose import CHECKS, Findings, default_checks, run_checks
-from unle.diagnose.export import export_draws
+from unle.diagnose.draws_export import export_draws
 from unle.diagnose.summary import bayes_factor, hdi, summarise
 from unle.errors import InputError, StoreError
 from unle.posterior import Draws
@@ -61,7 +61,7 @@ def page(story):
 
 
 def test_without_a_simulator_the_verdict_is_not_good_and_says_what_would_settle_it(story, tmp_path):
-    names = ["cloud", "sampler", "predictive"]
+    names = ["outlier", "sampler", "predictive"]
     found = run_checks(story.evidence, names)  # the evidence has no simulator
     assert [one.name for one in found.missing] == ["predictive"]
     assert {check.verdict for check in found.checks} == {"good"}
@@ -81,15 +81,15 @@ def test_the_banner_has_the_reasons_one_line_each(story, page):
 
 def test_a_check_that_breaks_is_missing(story):
     broken = replace(story.evidence, x=story.evidence.x[:, :2])
-    found = run_checks(broken, ["cloud", "sampler"])
-    assert [one.name for one in found.missing] == ["cloud"]
+    found = run_checks(broken, ["outlier", "sampler"])
+    assert [one.name for one in found.missing] == ["outlier"]
     assert "it failed" in found.missing[0].reason
     assert found.verdict == "doubtful"
 
 
 def test_default_checks_leave_the_long_ones_for_later(story, monkeypatch):
     kept = [entry for entry in CHECKS if entry.name in ("sampler", "short_run", "local_c2st")]
-    monkeypatch.setattr("unle.diagnose.battery.CHECKS", tuple(kept))
+    monkeypatch.setattr("unle.diagnose.runner.CHECKS", tuple(kept))
     found = default_checks(story.evidence)
     assert [check.name for check in found.checks] == ["sampler"]
     assert {one.name for one in found.later} == {"short_run", "local_c2st"}

@@ -70,16 +70,16 @@ def gather(run: Any, *, model: Any = None, simulations: int | None = None, seed:
     Args:
         run: the directory.
         model: with the simulator; None if it is not at hand.
-        simulations: fresh simulations to make; see `Evidence`.
+        simulations: fresh simulations to make; see `FittedRun`.
         seed: of the checks; that of the run by default.
     """
     from unle.cli.inference import load_posterior
-    from unle.diagnose import Evidence
+    from unle.diagnose import FittedRun
     from unle.posterior import Draws
 
     with run.simulations(read_only=True) as store:
         rows, tally = store.sample(), store.tally()
-    return Evidence(
+    return FittedRun(
         posterior=load_posterior(run),
         draws=Draws.load(run.draws) if run.draws.exists() else None,
         theta=rows.theta[rows.valid],
@@ -95,7 +95,7 @@ def gather(run: Any, *, model: Any = None, simulations: int | None = None, seed:
 
 def show_findings(findings: Any, directory: str) -> None:
     """Print the findings as a table, with the reasons for doubt below it."""
-    from unle.diagnose.record import say_numbers
+    from unle.diagnose import say_numbers
 
     rows = [[one.title, one.verdict, say_numbers(one.numbers)] for one in findings.checks]
     show_table("Checks", ["check", "verdict", "numbers"], rows, numbers_from=9)

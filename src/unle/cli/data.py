@@ -40,7 +40,7 @@ def export_simulations(
 
 
 def _export_draws(run: Any, file: Path) -> None:
-    from unle.diagnose.export import export_draws
+    from unle.diagnose import export_draws
     from unle.errors import StoreError
     from unle.posterior import Draws
 

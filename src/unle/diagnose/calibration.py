@@ -1,4 +1,4 @@
-r"""Many posteriors whose truth is known: what SBC, coverage and TARP look at.
+r"""Many posteriors whose truth is known: what SBC, coverage, TARP and posterior SBC look at.
 
 Draw theta* from the prior and x* from the simulator.  If the learned posterior q(theta | x*) is the right one, theta*
 is just another draw of it.  For any function f(theta, x*) its level among draws theta_1 ... theta_L with weights w,
@@ -7,13 +7,24 @@ is just another draw of it.  For any function f(theta, x*) its level among draws
 
 is then uniform on [0, 1] *exactly*, whatever L, the weights or the proposal are: given all L + 1 points, theta* is any
 one of them with probability proportional to the weights, w* being the weight that theta* would have had as a draw.
-Plain draws have equal weights, and u is the usual rank.  Weighted ones (see `population`) make hundreds of posteriors
-affordable.  Few effective draws cost power, never a false alarm.
+Plain draws have equal weights, and u is the usual rank.  Weighted ones (`population_monte_carlo`) make hundreds of
+posteriors affordable.  Few effective draws cost power, never a false alarm.
 
 Calibration is about the *learned posterior*, averaged over the prior.  It does not look at the sampler that makes the
 draws at x_o, nor at x_o itself: other checks do.
 
-References: Talts et al., 2018; Modrak et al., 2022; Lemos et al., 2023.
+A sequential run learns a likelihood around x_o, so that data from the whole prior cannot judge it.  Data from its own
+posterior can (`calibrate_around`).  Draw theta' from the posterior at x_o and simulate y at it.  If the learned
+q(y | theta) is right, theta' is just another draw of
+
+    p(theta | x_o) q(y | theta),
+
+the posterior given both.  Its draws need no sampler: they are those at x_o, with weights q(y | theta).  The draws that
+theta' is ranked among come from other chains than theta' itself, but all theta' share them.  With N of the ones and L
+effective draws of the others their common error multiplies the variance of a test by 1 + N / L.
+
+References: Talts et al., 2018; Modrak et al., 2022; Lemos et al., 2023; Sailynoja, Schmitt, Burkner and Vehtari,
+"Posterior SBC: simulation-based calibration checking conditional on data", 2025.
 """
 
 from dataclasses import dataclass
@@ -25,14 +36,22 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from unle.diagnose.population import weigh_many
+from unle.diagnose.likelihoods import log_likelihood_pairs, log_likelihood_table, without_region
+from unle.diagnose.population_monte_carlo import weigh_many
+from unle.diagnose.predictive_checks import ReplicaPairs
+from unle.diagnose.record import NotMade
 from unle.errors import InputError
 from unle.models import TractableLikelihood
-from unle.posterior import Posterior
+from unle.posterior import Draws, Posterior
 from unle.progress import progress
 
 FEWEST_EFFECTIVE = 20  # draws per posterior, in the median; with fewer a check would see little
-BLOCK = 25  # posteriors between two signs of life
+BLOCK = 25  # posteriors between two updates of the progress bar
+# Of `calibrate_around`:
+WEIGHED_DRAWS = 2000  # four times as many where few of them carry the weight
+ENOUGH_EFFECTIVE = 100  # draws in the median, with which the first are enough
+FEWEST_POSTERIORS = 50
+OF_Y, OF_X_O = "log q(y | theta)", "log q(x_o | theta)"  # names of two further columns beside the parameters
 
 
 @dataclass(frozen=True)
@@ -169,3 +188,69 @@ def calibrate(
     return Calibration(
         posterior.prior.names, truth, x, theta, log_weight, true_weight, height, true_height, in_sample, seed
     )
+
+
+def calibrate_around(
+    likelihood: TractableLikelihood, draws: Draws, pairs: ReplicaPairs, *, ess: float, seed: int = 0
+) -> tuple[Calibration, float]:
+    """Weigh the draws at x_o by one more simulation at some of them.
+
+    Args:
+        likelihood: of the posterior.
+        draws: of the posterior at x_o.
+        pairs: simulations at some of them, of which the first counts.
+        ess: effective number of the draws.
+        seed: of the ties.
+
+    Returns:
+        The posteriors, with log q(y | theta) and log q(x_o | theta) as two further columns beside the parameters, and
+        the number of independent draws that they share.
+    """
+    usable = np.flatnonzero(pairs.valid[:, 0])
+    # Neighbours in a chain are copies of each other where few draws are effective.
+    wanted = min(len(usable), int(ess / 2))
+    if wanted < FEWEST_POSTERIORS:
+        raise NotMade(f"{FEWEST_POSTERIORS} valid simulations at independent draws are needed; there are {wanted}.")
+    usable = usable[np.linspace(0, len(usable) - 1, wanted).astype(int)]
+    for most in (WEIGHED_DRAWS, 4 * WEIGHED_DRAWS):
+        around, shared = _weighed(without_region(likelihood), draws, pairs, usable, most, ess=ess, seed=seed)
+        if around.effective >= ENOUGH_EFFECTIVE or len(draws) <= most:
+            break
+    return around, shared
+
+
+def _weighed(
+    likelihood: TractableLikelihood,
+    draws: Draws,
+    pairs: ReplicaPairs,
+    usable: np.ndarray,
+    most: int,
+    *,
+    ess: float,
+    seed: int,
+) -> tuple[Calibration, float]:
+    values = np.asarray(draws, np.float32)
+    chosen = np.linspace(0, len(values) - 1, min(len(values), most)).astype(int)
+    theta, truth = values[chosen], np.asarray(pairs.theta[usable], np.float32)
+    # One chain is taken for two: its halves.
+    length = draws.values.shape[1] if draws.values.shape[0] > 1 else -(-len(values) // 2)
+    own = (chosen // length)[None] == (pairs.index[usable] // length)[:, None]
+    share = 1 - float(own.mean())
+    y = pairs.x[usable, 0]
+    at_y = log_likelihood_table(likelihood, theta, y)
+    at_x_o = log_likelihood_table(likelihood, np.concatenate([theta, truth]), draws.x_o[None])[0]
+    at_truth = log_likelihood_pairs(likelihood, truth, y)
+    n, kept = len(usable), len(chosen)
+    points = np.concatenate(
+        [
+            np.broadcast_to(theta, (n, *theta.shape)),
+            at_y[..., None],
+            np.broadcast_to(at_x_o[:kept, None], (n, kept, 1)),
+        ],
+        axis=2,
+    )
+    names = (*draws.names, OF_Y, OF_X_O)
+    truths = np.concatenate([truth, at_truth[:, None], at_x_o[kept:, None]], axis=1)
+    weights = np.where(own, -np.inf, at_y)
+    around = Calibration(names, truths, y.reshape(n, -1), points, weights, at_truth, seed=seed)
+    return around, max(share * min(ess, kept), 1.0)

@@ -1,6 +1,10 @@
-"""Log-likelihoods of many data at many parameters, on the host in double precision."""
+"""Likelihoods inside other likelihoods, and log-likelihoods of many data at many parameters.
 
-from typing import Any
+A sequential run reports GivenValid(GivenValid(Consensus(ensemble), box), failures).  A check of its members, or of
+their normalisers, needs the ensemble, and has to know how its members were combined.
+"""
+
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -8,10 +12,67 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unle.models import TractableLikelihood
+from unle.models import Consensus, Ensemble, GivenValid, Mixture, OverCells, Region, Tempered, TractableLikelihood
 
 
-def at_every(likelihood: TractableLikelihood, theta: Any, data: Any) -> Float[np.ndarray, "data theta"]:
+class Members(NamedTuple):
+    """The members of a likelihood, and how they are combined.
+
+    Attributes:
+        ensemble: with every member.
+        geometric: whether the likelihood is their geometric mean, rather than their mixture.
+        power: to which it is raised; 1 for a posterior.
+    """
+
+    ensemble: Ensemble | Mixture
+    geometric: bool
+    power: float
+
+
+def members_within(likelihood: Any) -> Members | None:
+    """Return the members of a likelihood, None if it has none.
+
+    Example:
+        >>> from unle.models import TractableLikelihood
+        >>> class Own(TractableLikelihood):
+        ...     def prepare(self, x): return x
+        ...     def log_likelihood(self, theta, w): return -((w - theta) ** 2).sum()
+        >>> members_within(Own()) is None
+        True
+    """
+    if isinstance(likelihood, GivenValid | OverCells):
+        return members_within(likelihood.likelihood)
+    if isinstance(likelihood, Tempered):
+        inner = members_within(likelihood.likelihood)
+        return None if inner is None else inner._replace(power=inner.power * float(likelihood.temperature))
+    if isinstance(likelihood, Consensus):
+        return Members(likelihood.members, geometric=True, power=1.0)
+    if isinstance(likelihood, Ensemble | Mixture):
+        return Members(likelihood, geometric=False, power=1.0)
+    return None
+
+
+def without_region(likelihood: TractableLikelihood) -> TractableLikelihood:
+    """Return the likelihood of data without the box of parameters that a sequential run keeps to.
+
+    The box is part of the prior of what was drawn, and must count once, however many data there are.
+    """
+    if not isinstance(likelihood, GivenValid):
+        return likelihood
+    inner = without_region(likelihood.likelihood)
+    return inner if isinstance(likelihood.validity, Region) else GivenValid(inner, likelihood.validity)
+
+
+def without_cells(likelihood: TractableLikelihood) -> TractableLikelihood:
+    """Return the density of points, where the likelihood is that of the cells around them."""
+    if isinstance(likelihood, OverCells):
+        return likelihood.likelihood
+    if isinstance(likelihood, GivenValid):
+        return GivenValid(without_cells(likelihood.likelihood), likelihood.validity)
+    return likelihood
+
+
+def log_likelihood_table(likelihood: TractableLikelihood, theta: Any, data: Any) -> Float[np.ndarray, "data theta"]:
     """Return the log-likelihood of every data set at every theta.
 
     Args:
@@ -19,20 +80,25 @@ def at_every(likelihood: TractableLikelihood, theta: Any, data: Any) -> Float[np
         theta: parameters, (n, dim).
         data: sets of rows, (m, rows, dim_x); the rows of a set multiply.
     """
-    return np.asarray(_at_every(likelihood, _single(theta), _single(data)), float)
+    return np.asarray(_table(likelihood, *_single(theta, data)), float)
 
 
-def at_own(likelihood: TractableLikelihood, theta: Any, data: Any) -> Float[np.ndarray, " n"]:
-    """Return the log-likelihood of every data set at its own theta; arguments as in `at_every`, n of each."""
-    return np.asarray(_at_own(likelihood, _single(theta), _single(data)), float)
+def log_likelihood_pairs(likelihood: TractableLikelihood, theta: Any, data: Any) -> Float[np.ndarray, " n"]:
+    """Return the log-likelihood of every data set at its own theta; arguments as above, n of each."""
+    return np.asarray(_pairs(likelihood, *_single(theta, data)), float)
 
 
-def _single(values: Any) -> Array:
-    return jnp.asarray(np.asarray(values), jnp.float32)
+def member_log_likelihoods(ensemble: Ensemble | Mixture, theta: Any, rows: Any) -> Float[np.ndarray, "theta member"]:
+    """Return every member's log-likelihood of all rows together, at every theta."""
+    return np.asarray(_members(ensemble, *_single(theta, rows)), float)
+
+
+def _single(*values: Any) -> list[Array]:
+    return [jnp.asarray(np.asarray(value), jnp.float32) for value in values]
 
 
 @eqx.filter_jit
-def _at_every(likelihood: TractableLikelihood, theta, data) -> Float[Array, "data theta"]:
+def _table(likelihood: TractableLikelihood, theta, data) -> Float[Array, "data theta"]:
     def given(rows):
         prepared = jax.vmap(likelihood.prepare)(rows)
         return jax.vmap(lambda theta: _of_rows(likelihood, theta, prepared))(theta)
@@ -41,9 +107,19 @@ def _at_every(likelihood: TractableLikelihood, theta, data) -> Float[Array, "dat
 
 
 @eqx.filter_jit
-def _at_own(likelihood: TractableLikelihood, theta, data) -> Float[Array, " n"]:
+def _pairs(likelihood: TractableLikelihood, theta, data) -> Float[Array, " n"]:
     return jax.vmap(lambda theta, rows: _of_rows(likelihood, theta, jax.vmap(likelihood.prepare)(rows)))(theta, data)
 
 
 def _of_rows(likelihood: TractableLikelihood, theta, prepared) -> Float[Array, ""]:
     return jnp.sum(jax.vmap(lambda w: likelihood.log_likelihood(theta, w))(prepared))
+
+
+@eqx.filter_jit
+def _members(ensemble: Ensemble | Mixture, theta, rows):
+    prepared = jax.vmap(ensemble.prepare)(rows)
+
+    def at(theta):
+        return jnp.sum(jax.vmap(lambda w: ensemble.member_log_likelihoods(theta, w))(prepared), axis=0)
+
+    return jax.vmap(at)(theta)

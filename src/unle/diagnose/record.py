@@ -1,7 +1,7 @@
-"""What a check says: a verdict, the numbers behind it, one sentence of advice, and what its picture needs.
+"""The common shape of a check: a name and a question, then a verdict, numbers, one sentence of advice, and arrays.
 
-Three words, with one meaning for every check that rests on a p-value p (the probability of a deviation at least as
-large if the model were right):
+A check is a function that returns a `Check`, made by its `CheckKind`.  There are three verdicts, with one meaning for
+every check that rests on a p-value p (the probability of a deviation at least as large if the model were right):
 
     good       p >= 0.01        nothing to see; of a hundred right models one is called otherwise
     doubtful   p >= 0.001       look again, with more simulations or other draws
@@ -11,7 +11,7 @@ A p-value of several looks (one per parameter, say) is corrected for their numbe
 thresholds of their own, explained where they are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -65,6 +65,32 @@ class Check:
 
 
 @dataclass(frozen=True)
+class CheckKind:
+    """What stays the same for every finding of one check.
+
+    Attributes:
+        name: short, for programs.
+        title: for people.
+        question: the doubt that it answers.
+    """
+
+    name: str
+    title: str
+    question: str
+
+    def result(
+        self,
+        verdict: Verdict,
+        numbers: Mapping[str, float | int],
+        advice: str,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        labels: tuple[str, ...] = (),
+    ) -> Check:
+        """Return a finding of this check; arguments as in `Check`."""
+        return Check(self.name, self.title, self.question, verdict, numbers, advice, arrays or {}, labels)
+
+
+@dataclass(frozen=True)
 class Skipped:
     """A check that was not made, and why.
 
@@ -103,7 +129,17 @@ def verdict_of(p_value: float) -> Verdict:
     return "good" if p_value >= DOUBTFUL_BELOW else "doubtful" if p_value >= BAD_BELOW else "bad"
 
 
-def worst(verdicts: list[Verdict]) -> Verdict:
+def grade(value: float, limits: tuple[float, float]) -> Verdict:
+    """Return the verdict of a number that should be small: doubtful and bad from the limits on; NaN is bad."""
+    return "good" if value < limits[0] else "doubtful" if value < limits[1] else "bad"
+
+
+def grade_low(value: float, limits: tuple[float, float]) -> Verdict:
+    """Return the verdict of a number that should be large: doubtful and bad below the limits; NaN is bad."""
+    return "good" if value >= limits[0] else "doubtful" if value >= limits[1] else "bad"
+
+
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
     """Return the worst of several verdicts; good if there are none."""
     return ORDER[max(map(ORDER.index, verdicts), default=0)]
 
@@ -116,6 +152,18 @@ def at_most(verdict: Verdict, ceiling: Verdict) -> Verdict:
 def bonferroni(p_values: np.ndarray | list[float]) -> float:
     """Return one p-value for several looks: the smallest, times their number."""
     return float(min(1.0, len(p_values) * np.min(p_values)))
+
+
+def last_record(records: Sequence[Mapping[str, Any]], stage: str, otherwise: str) -> Mapping[str, Any]:
+    """Return the last metrics record of a stage of the fit.
+
+    Raises:
+        NotApplicable: there is none; `otherwise` is the reason.
+    """
+    for record in reversed(records):
+        if record.get("stage") == stage:
+            return record
+    raise NotApplicable(otherwise)
 
 
 def say_numbers(numbers: Mapping[str, float | int]) -> str:

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.diagnose.record import DOUBTFUL_BELOW
-from unle.diagnose.tails import tail_probability
+from unle.diagnose.tail_pvalue import tail_probability
 
 DEPTHS = 0.05, 0.1, 0.2  # shares of the values, the outermost, that are looked at
 FADING = 1.8  # exponent a of the null hypothesis; 2 would call gamma noise of shape 2 sharp in 4 % of cases

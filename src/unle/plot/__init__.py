@@ -4,12 +4,12 @@ from unle.plot.compare import compare_draws
 from unle.plot.conditional import conditional_pairs
 from unle.plot.health import (
     chain_ends,
-    cloud_distances,
     density_and_draws,
     likelihood_rank,
     local_probabilities,
     member_means,
     normaliser_spread,
+    outlier_distances,
     sampler_path,
     training_path,
 )
@@ -31,7 +31,7 @@ __all__ = [
     "LEARNED",
     "THIRD",
     "chain_ends",
-    "cloud_distances",
+    "outlier_distances",
     "compare_draws",
     "conditional_pairs",
     "coverage_curve",

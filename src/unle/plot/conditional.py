@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unle.diagnose.conditional import Conditional
+from unle.diagnose import Conditional
 from unle.plot.inputs import plain_label
 from unle.plot.style import FAINT, LEARNED, TRUTH, clear_to, style
 

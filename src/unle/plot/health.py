@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from unle.diagnose.record import Check
+from unle.diagnose import Check
 from unle.plot.inputs import plain_label
 from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, clear_to, style
 
 SIZE = (4.4, 2.8)
 
 
-def cloud_distances(check: Check):
+def outlier_distances(check: Check):
     """Show how far x_o is from the simulations, among how far they are from each other."""
     with style():
         figure, axis = _panel()

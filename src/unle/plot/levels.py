@@ -6,8 +6,7 @@ the band in which 95 % of all uniform samples stay from end to end: a curve that
 
 import numpy as np
 
-from unle.diagnose.record import Check
-from unle.diagnose.uniformity import ecdf_band
+from unle.diagnose import Check, ecdf_band
 from unle.errors import InputError
 from unle.plot.inputs import plain_label
 from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, style

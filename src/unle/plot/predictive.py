@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unle.diagnose.record import Check
+from unle.diagnose import Check
 from unle.plot.style import EXACT, LEARNED, style
 
 SHOWN = 40  # coordinates that get a box; more are drawn as bands

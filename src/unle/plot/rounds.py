@@ -1,6 +1,6 @@
 """How a run of several rounds went."""
 
-from unle.diagnose.rounds import Rounds
+from unle.diagnose import Rounds
 from unle.plot.style import LEARNED, style
 
 PANELS = (

@@ -9,10 +9,7 @@ from urllib.parse import quote
 import numpy as np
 
 from unle import plot
-from unle.diagnose import Check, Findings
-from unle.diagnose.conditional import conditional
-from unle.diagnose.rounds import rounds
-from unle.diagnose.summary import Summary, summarise
+from unle.diagnose import Check, Findings, Summary, conditional, rounds, summarise
 from unle.models import TractableLikelihood
 from unle.plot.timing import stage_seconds
 from unle.posterior import Draws, Posterior

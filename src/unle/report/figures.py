@@ -44,12 +44,12 @@ KINDS: dict[str, Kind] = {
     "tarp": Kind(plot.rank_curves, "The curve should stay inside the band."),
     "local_c2st": Kind(plot.local_probabilities, "The line should lie where chance puts it."),
     "predictive": Kind(plot.predictive, "The observation (diamonds) should lie among its replicas."),
-    "cloud": Kind(plot.cloud_distances, "The line should lie among the distances of the simulations."),
+    "outlier": Kind(plot.outlier_distances, "The line should lie among the distances of the simulations."),
     "sampler": Kind(plot.sampler_path, "R-hat near 1, effective draws well above the dashed line."),
     "training": Kind(plot.training_path, "Gains rise and settle, gaps stay between the lines; losses fall and settle."),
     "grid": Kind(plot.density_and_draws, "Both panels should show the same."),
-    "members": Kind(plot.member_means, "Points that scatter little: the members agree."),
-    "short_run": Kind(plot.chain_ends, "Both clouds should look alike (first two principal directions)."),
+    "ensemble_agreement": Kind(plot.member_means, "Points that scatter little: the members agree."),
+    "short_run": Kind(plot.chain_ends, "Both sets of points should look alike (first two principal directions)."),
     "normaliser": Kind(plot.normaliser_spread, "The narrower the better; a spread of 0.15 nats does no harm."),
 }
 

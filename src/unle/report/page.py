@@ -7,8 +7,7 @@ which are made here, are put in as they are.
 from importlib import resources
 from pathlib import Path
 
-from unle.diagnose import Findings
-from unle.diagnose.record import short
+from unle.diagnose import Findings, short
 from unle.posterior import Draws, Posterior
 from unle.report.contents import contents
 from unle.store import RunDirectory, write_atomically

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from unle.diagnose import Evidence, Findings, default_checks
+from unle.diagnose import Findings, FittedRun, default_checks
 from unle.errors import InputError, UnleWarning
 from unle.methods import AUNLE, NLE, SNLE, SUNLE
 from unle.posterior import Draws, Posterior
@@ -131,7 +131,7 @@ def checks_after_a_run(fitted: Fitted, adversary: Adversary, seed: int) -> Findi
     This is the one place that says which they are.
     """
     simulations = fitted.simulations
-    evidence = Evidence(
+    evidence = FittedRun(
         fitted.posterior,
         fitted.draws,
         simulations.valid_theta,

@@ -34,7 +34,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.diagnose.within import Members, members_within
+from unle.diagnose.likelihoods import Members, members_within
+from unle.diagnose.record import Verdict
 from unle.errors import InputError
 from unle.models import Ensemble, TiltedLikelihood, TiltedModel
 from unle.posterior import Draws, Posterior
@@ -104,7 +105,7 @@ class ZUniformity:
         return 0.5 * (1 + math.erf(self.sd / 2 / math.sqrt(2)))
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """The words good, doubtful or bad."""
         if not self.trustworthy:
             return "doubtful"

@@ -9,7 +9,8 @@ pairs, which changes nothing if they have one distribution, and training again.
 To see much with few simulations the classifier gets theta relative to the learned posterior at the same x,
 z = (theta - mean_q(x)) / sd_q(x), and is a logistic regression on z, its products, and their products with the leading
 coordinates of x: too narrow a posterior shows in z^2, a shift in z, and both may depend on x.  A mode that was lost
-makes the simulator rarer where the posterior is, which shows in the constant.
+makes the simulator rarer where the posterior is, which shows in the constant.  A few hundred pairs show large errors
+only.
 
 Reference: Linhart, Gramfort and Rodrigues, "L-C2ST: local diagnostics for posterior approximations in simulation-based
 inference", 2023.
@@ -19,13 +20,16 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.diagnose.calibration import FEWEST_EFFECTIVE, Calibration
-from unle.diagnose.leading import leading
-from unle.diagnose.record import Check, at_most, verdict_of
-from unle.diagnose.tails import tail_probability
+from unle.diagnose.calibration_checks import rank_pca
+from unle.diagnose.record import Check, CheckKind, at_most, verdict_of
+from unle.diagnose.tail_pvalue import tail_probability
 from unle.errors import InputError
 
-TITLE = "Local classifier test at x_o"
-QUESTION = "Is the posterior right at this observation, not just on average?"
+LOCAL_C2ST = CheckKind(
+    "local_c2st",
+    "Local classifier test at x_o",
+    "Is the posterior right at this observation, not just on average?",
+)
 FEWEST = 100  # pairs
 LARGEST_Z = 3.0  # further out than this many standard deviations counts as this far: a few must not rule
 MOST_SQUARES = 8  # parameters whose products are looked at; with more, only their squares
@@ -64,7 +68,7 @@ def local_c2st(
     draws = np.asarray(draws, float)
     some = draws[np.linspace(0, len(draws) - 1, min(len(draws), 500)).astype(int)]
     at_x_o = _relative(some, draws.mean(axis=0), np.maximum(draws.std(axis=0), 1e-12))
-    x, x_here = leading(calibration.x, np.asarray(x_o, float)[None])
+    x, x_here = rank_pca(calibration.x, np.asarray(x_o, float)[None])
     features = np.stack([_features(z, x) for z in pairs])
     here = _features(at_x_o, np.broadcast_to(x_here, (len(some), x.shape[1])))
     scale = features.std(axis=(0, 1)) + 1e-12
@@ -87,16 +91,9 @@ def local_c2st(
         advice = "Nothing to see near x_o; with few simulations the test sees large errors only."
     else:
         advice = "The posterior is wrong near x_o: simulate more there, or fit again with more simulations."
-    return Check(
-        "local_c2st",
-        TITLE,
-        QUESTION,
-        verdict,
-        {"p": p_value, "statistic": statistic, "expected": float(null.mean()), "pairs": len(x)},
-        advice,
-        {"probability": probability, "null": null, "theta": some},
-        calibration.names,
-    )
+    numbers = {"p": p_value, "statistic": statistic, "expected": float(null.mean()), "pairs": len(x)}
+    arrays = {"probability": probability, "null": null, "theta": some}
+    return LOCAL_C2ST.result(verdict, numbers, advice, arrays, calibration.names)
 
 
 def _relative(theta: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:

@@ -14,19 +14,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from unle.diagnose.calibration import Calibration, calibrate
-from unle.diagnose.posterior_sbc import calibrate_around
+from unle.diagnose.calibration import Calibration, calibrate, calibrate_around
+from unle.diagnose.likelihoods import Members, member_log_likelihoods, members_within
+from unle.diagnose.predictive_checks import ReplicaPairs
 from unle.diagnose.record import NotApplicable, NotMade
 from unle.diagnose.sharp_ends import DRAWS, FEWEST, SIMULATIONS, SharpEnd, sharp_ends
-from unle.diagnose.twins import Twins
-from unle.diagnose.within import Members, members_within
-from unle.models import Ensemble, Mixture, TractableLikelihood
+from unle.models import TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.simulators import simulate, simulate_at
 
@@ -42,7 +40,7 @@ NO_DENSITY = "the likelihood has no density to weigh draws with; a learned norma
 
 
 @dataclass
-class Evidence:
+class FittedRun:
     """A fitted posterior and everything known about how it came about.
 
     Args:
@@ -83,6 +81,16 @@ class Evidence:
         return self.draws
 
     @cached_property
+    def effective_draws(self) -> float:
+        """How many independent draws they are worth, for the parameter with the fewest."""
+        return float(np.nan_to_num(np.asarray(self.at_x_o.summary()["ess_bulk"], dtype=float)).min())
+
+    def some_draws(self, most: int) -> Float[np.ndarray, "n dim"]:
+        """Return up to so many draws, evenly from all chains."""
+        values = np.asarray(self.at_x_o, float)
+        return values[np.linspace(0, len(values) - 1, min(len(values), most)).astype(int)]
+
+    @cached_property
     def calibration(self) -> Calibration:
         """Posteriors of simulated observations."""
         self.for_all_observations()
@@ -101,7 +109,7 @@ class Evidence:
         return calibrate(self.posterior, self.theta[rows], self.x[rows], draws=WEIGHED, seed=self.seed, in_sample=True)
 
     @cached_property
-    def twins(self) -> Twins:
+    def replica_pairs(self) -> ReplicaPairs:
         """Two simulations at each of some posterior draws, with as many rows each as the observation has."""
         draws = self.at_x_o
         if self.simulator is None:
@@ -119,23 +127,22 @@ class Evidence:
         theta = np.repeat(values[chosen], 2 * rows, axis=0)
         made = simulate_at(self.simulator, theta, seed=self.seed + ANOTHER_SEED + 1)
         whole = np.asarray(made.valid.reshape(len(chosen), 2, rows).all(axis=2))
-        return Twins(values[chosen], chosen, made.x.reshape(len(chosen), 2, rows, -1), whole)
+        return ReplicaPairs(values[chosen], chosen, made.x.reshape(len(chosen), 2, rows, -1), whole)
 
     @cached_property
     def around(self) -> tuple[Calibration, float]:
         """Posteriors given x_o and one more simulation each, and how many independent draws they share."""
         draws = self.at_x_o
-        ess = float(np.nan_to_num(np.asarray(draws.summary()["ess_bulk"], dtype=float)).min())
-        return calibrate_around(self.tractable, draws, self.twins, ess=ess, seed=self.seed)
+        return calibrate_around(self.tractable, draws, self.replica_pairs, ess=self.effective_draws, seed=self.seed)
 
     @cached_property
     def many_replicas(self) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, "n rows dim_x"]]:
-        """Draws, and one simulation at each: thousands where the simulator is quick, those of the twins otherwise."""
-        twins, draws = self.twins, self.at_x_o
+        """Draws, and one simulation at each: thousands where the simulator is quick, those of the pairs otherwise."""
+        pairs, draws = self.replica_pairs, self.at_x_o
         rows = len(draws.x_o)
         if self.seconds * rows * MANY_REPLICAS > PATIENCE or self.simulations is not None:
-            return np.repeat(twins.theta, 2, axis=0)[twins.valid.ravel()], twins.x[twins.valid]
-        assert self.simulator is not None  # there are twins
+            return np.repeat(pairs.theta, 2, axis=0)[pairs.valid.ravel()], pairs.x[pairs.valid]
+        assert self.simulator is not None  # there are pairs
         values = np.asarray(draws, float)
         theta = values[np.linspace(0, len(values) - 1, MANY_REPLICAS).astype(int)]
         made = simulate_at(self.simulator, np.repeat(theta, rows, axis=0), seed=self.seed + ANOTHER_SEED + 2)
@@ -145,13 +152,12 @@ class Evidence:
     @cached_property
     def sharp_ends(self) -> list[SharpEnd]:
         """Sharp ends of the noise, by raw coordinate, where simulating many times at a few draws is affordable."""
-        space = self.members.ensemble.x_space
+        space = self.posterior.likelihood.space_of_x()
         n = SIMULATIONS if self.seconds == 0 else min(SIMULATIONS, int(PATIENCE / (DRAWS * self.seconds)))
         if n < FEWEST or self.simulator is None or space is None:
             self.notes.append("Sharp ends of the noise were not looked for: simulations take too long.")
             return []
-        values = np.asarray(self.at_x_o, float)
-        theta = values[np.linspace(0, len(values) - 1, DRAWS).astype(int)]
+        theta = self.some_draws(DRAWS)
         made = simulate_at(self.simulator, np.repeat(theta, n, axis=0), seed=self.seed + ANOTHER_SEED + 3)
         valid = made.valid.reshape(DRAWS, n)
         fewest = int(valid.sum(axis=1).min())
@@ -167,10 +173,10 @@ class Evidence:
     @cached_property
     def replicas(self) -> Float[np.ndarray, "n rows dim_x"]:
         """Simulations at posterior draws that did not fail."""
-        twins = self.twins
-        if twins.valid.sum() < FEWEST_REPLICAS:
-            raise NotMade(f"only {int(twins.valid.sum())} of {twins.valid.size} replicas are valid.")
-        return twins.x[twins.valid]
+        pairs = self.replica_pairs
+        if pairs.valid.sum() < FEWEST_REPLICAS:
+            raise NotMade(f"only {int(pairs.valid.sum())} of {pairs.valid.size} replicas are valid.")
+        return pairs.x[pairs.valid]
 
     @cached_property
     def tractable(self) -> TractableLikelihood:
@@ -201,17 +207,5 @@ class Evidence:
         ensemble = self.members.ensemble
         if ensemble.size < 2:
             raise NotApplicable("the fit has one member only.")
-        values = np.asarray(self.at_x_o, np.float32)
-        some = values[np.linspace(0, len(values) - 1, min(len(values), MEMBER_DRAWS)).astype(int)]
-        rows = jnp.asarray(self.at_x_o.x_o, jnp.float32)
-        return np.asarray(_member_logs(ensemble, jnp.asarray(some), rows), float), some
-
-
-@eqx.filter_jit
-def _member_logs(likelihood: Ensemble | Mixture, theta, rows):
-    prepared = jax.vmap(likelihood.prepare)(rows)
-
-    def one(theta):
-        return jnp.sum(jax.vmap(lambda w: likelihood.member_log_likelihoods(theta, w))(prepared), axis=0)
-
-    return jax.vmap(one)(theta)
+        draws = self.some_draws(MEMBER_DRAWS)
+        return member_log_likelihoods(ensemble, draws, self.at_x_o.x_o), draws

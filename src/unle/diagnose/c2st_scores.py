@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from unle.diagnose.classifier import N_FOLDS, WIDTH_PER_DIM, Folds, train_group
+from unle.diagnose.c2st_classifier import N_FOLDS, WIDTH_PER_DIM, Folds, train_group
 from unle.errors import InputError
 
 

@@ -1,14 +1,16 @@
-r"""How far draws are from reference draws, by three measures that need no classifier, each with its standard error.
+r"""How far two sets of points are from each other, by measures that need no classifier.
 
-    MMD^2       = E k(a, a') + E k(b, b') - 2 E k(a, b),   k(a, b) = exp(-|a - b|^2 / (2 l^2)),
-    D           = 2 E|a - b| - E|a - a'| - E|b - b'|,      in standard deviations of the reference,
+    D           = 2 E|a - b| - E|a - a'| - E|b - b'| >= 0,   the energy distance, 0 only for equal distributions,
+    S(B, y)     = E|b - y| - 1/2 E|b - b'|,                  the energy score of an observation y under forecasts b,
+    MMD^2       = E k(a, a') + E k(b, b') - 2 E k(a, b),     k(a, b) = exp(-|a - b|^2 / (2 l^2)),
     mean error  = mean_j |mean a_j - mean b_j| / sd b_j.
 
-C2ST saturates at 1 and does not see small shifts of weight between modes; these do.  The first two are averages of
-unbiased estimates over disjoint blocks of draws, whose spread gives the standard error; they may come out slightly
-negative.  The length l of the kernel is the median distance between reference draws.
+C2ST saturates at 1 and does not see small shifts of weight between modes; these do.  `discrepancy` gives three of them
+with standard errors, D in standard deviations of the reference.  MMD and D are averages of unbiased estimates over
+disjoint blocks of draws, whose spread gives the standard error; they may come out slightly negative.  The length l of
+the kernel is the median distance between reference draws.
 
-References: Gretton et al., 2012 (MMD); Szekely and Rizzo, 2013 (energy distance).
+References: Szekely and Rizzo, "Energy statistics", 2013; Gneiting and Raftery, 2007; Gretton et al., 2012 (MMD).
 """
 
 from typing import NamedTuple
@@ -18,12 +20,52 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist, pdist
 
-from unle.diagnose.energy import energy_scores
+from unle.diagnose.tail_pvalue import tail_probability
 from unle.errors import InputError
 
 BLOCKS = 10
 MEDIAN_OF = 1000  # draws behind the kernel's length
 SCORED_BY = 1000  # draws behind an energy score
+
+
+class EnergyTest(NamedTuple):
+    """A two-sample test: the distance D, and the probability of one as large if the sets had one distribution."""
+
+    distance: float
+    p_value: float
+
+
+def energy_test(
+    a: Float[np.ndarray, "n d"], b: Float[np.ndarray, "m d"], *, permutations: int = 300, seed: int = 0
+) -> EnergyTest:
+    """Test whether two sets of points have one distribution, by permuting who belongs where.
+
+    Args:
+        a: one set; up to a thousand points or so, since all distances are held in memory.
+        b: the other.
+        permutations: relabellings behind the p-value.
+        seed: of the relabellings.
+    """
+    pooled = np.concatenate([a, b])
+    distances = cdist(pooled, pooled)
+    n, m = len(a), len(b)
+    signs = np.concatenate([np.full(n, 1 / n), np.full(m, -1 / m)])
+    rng = np.random.default_rng(seed)
+    shuffled = np.stack([signs, *(rng.permutation(signs) for _ in range(permutations))])
+    values = -np.einsum("ki,ki->k", shuffled @ distances, shuffled)  # the quadratic form of the signs is -D
+    return EnergyTest(float(values[0]), tail_probability(values[1:], values[0]))
+
+
+def energy_scores(
+    forecasts: Float[np.ndarray, "n d"], points: Float[np.ndarray, "m d"]
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " n"]]:
+    """Return the scores of the points, and of every forecast as if it were the point and the others the forecasts."""
+    n = len(forecasts)
+    among = cdist(forecasts, forecasts)
+    spread = among.sum() / (n * (n - 1))
+    to_points = cdist(points, forecasts).mean(axis=1) - spread / 2
+    left_out = (among.sum() - 2 * among.sum(axis=1)) / ((n - 1) * (n - 2))
+    return to_points, among.sum(axis=1) / (n - 1) - left_out / 2
 
 
 class Estimate(NamedTuple):

@@ -17,17 +17,16 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from unle.diagnose.energy import energy_test
-from unle.diagnose.record import Check, NotApplicable, at_most, verdict_of
-from unle.diagnose.within import without_cells
+from unle.diagnose.distances import energy_test
+from unle.diagnose.likelihoods import without_cells
+from unle.diagnose.record import Check, CheckKind, NotApplicable, at_most, verdict_of
 from unle.errors import InputError
 from unle.models import TractableLikelihood
 from unle.posterior import Posterior
 from unle.samplers import Mala, SharedStepSize, fit_whitening, run_chains
 from unle.space import Prior
 
-TITLE = "Long chains from data"
-QUESTION = "Does the learned model keep data where they are?"
+SHORT_RUN = CheckKind("short_run", "Long chains from data", "Does the learned model keep data where they are?")
 CHAINS = 300
 STEPS = 400
 FEWEST = 100  # pairs
@@ -86,9 +85,7 @@ def compare_ends(
     else:
         advice = "Chains drift away from the simulations: the model has mass where there are no data; simulate more."
     numbers = {"p": test.p_value, "energy_distance": test.distance, "moved": moved, "steps": steps}
-    return Check(
-        "short_run", TITLE, QUESTION, verdict, numbers, advice, {"ends": ends * scale, "others": others * scale}
-    )
+    return SHORT_RUN.result(verdict, numbers, advice, {"ends": ends * scale, "others": others * scale})
 
 
 @eqx.filter_jit

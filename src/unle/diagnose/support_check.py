@@ -34,13 +34,12 @@ from jaxtyping import Array, Float
 from scipy.stats import binom
 
 from unle.diagnose.calibration import Calibration
-from unle.diagnose.record import Check, at_most, bonferroni, verdict_of
-from unle.diagnose.sbc import require
+from unle.diagnose.calibration_checks import require
+from unle.diagnose.record import Check, CheckKind, at_most, bonferroni, verdict_of
 from unle.diagnose.sharp_ends import SharpEnd
 from unle.models import Ensemble
 
-TITLE = "Support of the data"
-QUESTION = "Can the simulator produce the data at all draws?"
+SUPPORT = CheckKind("support", "Support of the data", "Can the simulator produce the data at all draws?")
 SHARES = 0.02, 0.05, 0.1, 0.2  # of levels, the uppermost, that are counted
 
 
@@ -107,18 +106,18 @@ def extreme_draws(
     return Extremes(float(np.mean(of_x_o > simulated.max())), len(x))
 
 
-def support(found: Sequence[Residuals], at_x_o: Extremes, ends: Sequence[SharpEnd] = ()) -> Check:
+def support(residuals: Sequence[Residuals], at_x_o: Extremes, ends: Sequence[SharpEnd] = ()) -> Check:
     """Count levels close to one, and draws at which x_o is extreme.
 
     Args:
-        found: levels, of data from the prior or around x_o.
+        residuals: levels, of data from the prior or around x_o.
         at_x_o: the observation among simulations at its draws.
         ends: sharp ends of the noise, from `sharp_ends`, with the numbers of the raw coordinates.
 
     Returns:
         A `Check` with the first levels as array `levels`.
     """
-    tests = [_too_few(one, share) for one in found for share in SHARES]
+    tests = [_too_few(one, share) for one in residuals for share in SHARES]
     of_levels = bonferroni([p for p, _ in tests])
     of_x_o = min(1.0, 1 / (max(at_x_o.share, 1e-9) * (at_x_o.simulations + 1)))
     p_value = bonferroni([of_levels, of_x_o])
@@ -137,10 +136,10 @@ def support(found: Sequence[Residuals], at_x_o: Extremes, ends: Sequence[SharpEn
     numbers = {
         "p": p_value,
         "beyond": beyond,
-        "posteriors": sum(len(one.levels) for one in found),
+        "posteriors": sum(len(one.levels) for one in residuals),
         "sharp_ends": len(ends),
     }
-    return Check("support", TITLE, QUESTION, verdict, numbers, advice, {"levels": found[0].levels[:, None]})
+    return SUPPORT.result(verdict, numbers, advice, {"levels": residuals[0].levels[:, None]})
 
 
 def _advice_on(ends: Sequence[SharpEnd]) -> str:
@@ -154,10 +153,10 @@ def _advice_on(ends: Sequence[SharpEnd]) -> str:
     )
 
 
-def _too_few(found: Residuals, share: float) -> tuple[float, float]:
+def _too_few(residuals: Residuals, share: float) -> tuple[float, float]:
     """Return the probability of so few levels in the uppermost share, and what is missing of it."""
-    part = float(np.mean(found.levels > 1 - share))
-    count = round(found.independent)
+    part = float(np.mean(residuals.levels > 1 - share))
+    count = round(residuals.independent)
     return float(binom.cdf(np.floor(part * count), count, share)), share - part
 
 

@@ -1,23 +1,27 @@
-r"""Do the members of the ensemble tell the same story at x_o?
+r"""Would another seed, or other simulations, have said the same?  The members of the ensemble tell.
 
 The posterior of all members together is drawn, of their mixture or of their geometric mean q; weights q_k(x_o | theta)
 / q(x_o | theta) turn its draws into those of member k alone.  The total variation between the two, 1/2 E|w_k - 1|, is
 the share of the posterior on which they disagree: 0 if they are equal, 1 if they have nothing in common.  Members
 differ by their seed and by the rows they were trained on, so this is what another seed or another thousand simulations
 might have said.  The mixture is as wide as their disagreement, hence honest about it; more simulations would narrow it.
+Errors that all members share are not seen.
 """
 
 import numpy as np
 from jaxtyping import Float
 
-from unle.diagnose.record import Check, Verdict
+from unle.diagnose.record import Check, CheckKind, grade
 
-TITLE = "Agreement of the ensemble"
-QUESTION = "Would another seed, or other simulations, have said the same?"
+ENSEMBLE_AGREEMENT = CheckKind(
+    "ensemble_agreement",
+    "Agreement of the ensemble",
+    "Would another seed, or other simulations, have said the same?",
+)
 DISAGREEMENT = (0.35, 0.65)  # doubtful and bad from here on: the mean share of the posterior that is in dispute
 
 
-def member_agreement(
+def ensemble_agreement(
     member_logs: Float[np.ndarray, "draw member"],
     draws: Float[np.ndarray, "draw dim"],
     names: tuple[str, ...] = (),
@@ -45,8 +49,7 @@ def member_agreement(
     means = weights.T @ draws / len(draws)
     shift = (means - draws.mean(axis=0)) / np.maximum(draws.std(axis=0), 1e-12)
     typical, largest = float(disagreement.mean()), float(disagreement.max())
-    level = typical
-    verdict: Verdict = "good" if level < DISAGREEMENT[0] else "doubtful" if level < DISAGREEMENT[1] else "bad"
+    verdict = grade(typical, DISAGREEMENT)
     advice = (
         "The members agree: another seed would have said the same."
         if verdict == "good"
@@ -58,4 +61,4 @@ def member_agreement(
         "largest_shift_in_sd": float(np.abs(shift).max()),
         "members": logs.shape[1],
     }
-    return Check("members", TITLE, QUESTION, verdict, numbers, advice, {"means": shift}, names)
+    return ENSEMBLE_AGREEMENT.result(verdict, numbers, advice, {"means": shift}, names)

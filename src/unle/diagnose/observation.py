@@ -1,9 +1,10 @@
-"""Is the observation inside the cloud of training simulations?
+"""Is the observation like anything that was simulated, or an outlier?
 
 No method can know a likelihood where nothing was simulated.  In the coordinates of the fit (transformed and
 standardised), the distance from x_o to its k-th nearest simulation is compared with the same distance of every
 simulation from the others.  An observation further out than nearly all of them was not in the range of prior and
-simulator: a mistake in units, a misspecified simulator, too narrow a prior, or bad luck.
+simulator: a mistake in units, a misspecified simulator, too narrow a prior, or bad luck.  Errors of the model among the
+simulations are not seen.
 
 And how far out is it?  Where fewer than one simulation in fifty lies, the model has learned from few, and checks that
 average over all simulations say little.  Simulations are put in order by their most extreme coordinate, each
@@ -15,18 +16,21 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from unle.diagnose.record import Check, bonferroni, verdict_of
-from unle.diagnose.tails import tail_probability
+from unle.diagnose.record import Check, CheckKind, bonferroni, verdict_of
+from unle.diagnose.tail_pvalue import tail_probability
 from unle.errors import InputError
 
-TITLE = "x_o among the simulations"
-QUESTION = "Is the observation like anything that was simulated?"
+OUTLIER = CheckKind(
+    "outlier",
+    "x_o among the simulations",
+    "Is the observation like anything that was simulated?",
+)
 NEIGHBOUR = 5
 MOST = 5000  # simulations looked at
 OUTER = 0.02  # share of the simulations, those farthest out, where a model has learned from few
 
 
-def cloud(simulated: Any, x_o: Any) -> Check:
+def outlier(simulated: Any, x_o: Any) -> Check:
     """Compare distances to the nearest simulations.
 
     Args:
@@ -64,21 +68,14 @@ def cloud(simulated: Any, x_o: Any) -> Check:
             f"Only {outer:.1%} of the simulations lie as far out as the observation, so the model has learned from few "
             "there, and the checks that average over all simulations say little: try SUNLE, which simulates around it."
         )
-    return Check(
-        "cloud",
-        TITLE,
-        QUESTION,
-        verdict,
-        {
-            "p": p_value,
-            "distance": float(distances.max()),
-            "typical_distance": float(np.median(among)),
-            "largest_distance": float(among.max()),
-            "farther_out": outer,
-        },
-        advice,
-        {"distances": among, "observed": distances},
-    )
+    numbers = {
+        "p": p_value,
+        "distance": float(distances.max()),
+        "typical_distance": float(np.median(among)),
+        "largest_distance": float(among.max()),
+        "farther_out": outer,
+    }
+    return OUTLIER.result(verdict, numbers, advice, {"distances": among, "observed": distances})
 
 
 def _inverse_root(covariance: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:

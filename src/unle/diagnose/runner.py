@@ -1,0 +1,203 @@
+"""All checks that apply to a run, one after the other.
+
+To add a check: write a function that returns a `Check` of a `CheckKind` of its own, in the file of the question that it
+answers, and give it an entry in `CHECKS` that takes what it needs from the `FittedRun`.  A check that says nothing
+about a run of this kind raises `NotApplicable` and is listed as skipped, with the reason.  One that does apply, but for
+which simulations are too dear or the simulator is not at hand, raises `NotMade`.  Then nobody has tried to refute the
+posterior, and the verdict is not good.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from unle.diagnose import calibration_checks as calibration
+from unle.diagnose import fit_records, normaliser
+from unle.diagnose.data_chains import SHORT_RUN, short_run
+from unle.diagnose.ensemble import ENSEMBLE_AGREEMENT, ensemble_agreement
+from unle.diagnose.findings import LATER, Findings
+from unle.diagnose.fitted_run import FittedRun
+from unle.diagnose.likelihoods import log_likelihood_pairs, log_likelihood_table, without_region
+from unle.diagnose.local_test import LOCAL_C2ST, local_c2st
+from unle.diagnose.observation import OUTLIER, outlier
+from unle.diagnose.predictive_checks import PREDICTIVE, TAIL_RANK, predictive, tail_rank
+from unle.diagnose.record import Check, CheckKind, NotApplicable, NotMade, Skipped
+from unle.diagnose.round_records import ROUNDS, lost_rounds
+from unle.diagnose.sampler_checks import (
+    GRID,
+    INNER_MIXING,
+    SAMPLER,
+    density_grid,
+    grid_agreement,
+    inner_mixing,
+    sampler_health,
+)
+from unle.diagnose.support_check import SUPPORT, extreme_draws, residual_levels, support
+from unle.diagnose.z_of_theta import z_uniformity
+from unle.errors import InputError
+from unle.models import Ensemble, TractableLikelihood
+from unle.progress import progress
+
+Z_DRAWS = 100  # of the posterior at which Z is estimated: its spread to a tenth
+EXTREME_DRAWS = 2000  # at which the residual of x_o is looked at
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A check in the list: what it is, and how it is made from a run."""
+
+    kind: CheckKind
+    make: Callable[[FittedRun], Check]
+    later: bool = False  # left to `unle check`: not made at the end of every run
+
+    @property
+    def name(self) -> str:
+        """The name of the check."""
+        return self.kind.name
+
+
+def _normaliser(run: FittedRun) -> Check:
+    if not isinstance(run.members.ensemble, Ensemble):
+        raise NotApplicable("the likelihood is not a tilted model: its normaliser is not in question.")
+    estimate = z_uniformity(run.posterior, run.at_x_o, seed=run.seed, n_theta=Z_DRAWS)
+    if not estimate.trustworthy:  # more draws of the bases, at fewer draws of theta
+        few, many = Z_DRAWS // 2, 4 * estimate.n_data
+        estimate = z_uniformity(run.posterior, run.at_x_o, seed=run.seed, n_theta=few, n_data=many)
+    return normaliser.normaliser(estimate)
+
+
+def _grid(run: FittedRun) -> Check:
+    draws = run.at_x_o
+    if not isinstance(run.posterior.likelihood, TractableLikelihood):
+        raise NotApplicable("the likelihood has no density to compare with.")
+    if len(draws.names) > 2:
+        raise NotApplicable("a grid serves one or two parameters only.")
+    axes, density = density_grid(run.posterior, draws)
+    return grid_agreement(axes, density, np.asarray(draws), ess=run.effective_draws, seed=run.seed)
+
+
+def _ensemble(run: FittedRun) -> Check:
+    logs, draws = run.member_logs
+    return ensemble_agreement(logs, draws, run.at_x_o.names, geometric=run.members.geometric)
+
+
+def _short_run(run: FittedRun) -> Check:
+    run.for_all_observations()
+    return short_run(run.posterior, run.theta, run.x, seed=run.seed)
+
+
+def _predictive(run: FittedRun) -> Check:
+    return predictive(run.replicas, run.at_x_o.x_o, pairs=run.replica_pairs)
+
+
+def _tail_rank(run: FittedRun) -> Check:
+    likelihood, pairs = without_region(run.tractable), run.replica_pairs
+    usable = pairs.valid[:, 0]
+    theta = pairs.theta[usable]
+    of_x_o = log_likelihood_table(likelihood, theta, run.at_x_o.x_o[None])[0]
+    return tail_rank(of_x_o, log_likelihood_pairs(likelihood, theta, pairs.x[usable, 0]))
+
+
+def _posterior_sbc(run: FittedRun) -> Check:
+    around, shared = run.around
+    return calibration.posterior_sbc(around, effective=shared)
+
+
+def _support(run: FittedRun) -> Check:
+    ensemble = run.members.ensemble
+    if not isinstance(ensemble, Ensemble):
+        raise NotApplicable("the members have no base that measures residuals.")
+    around, shared = run.around
+    levels = [residual_levels(ensemble, around, effective=shared)]
+    if run.amortised:
+        levels.append(residual_levels(ensemble, run.calibration))
+    extremes = extreme_draws(ensemble, run.some_draws(EXTREME_DRAWS), run.at_x_o.x_o, *run.many_replicas)
+    return support(levels, extremes, run.sharp_ends)
+
+
+def _local(run: FittedRun) -> Check:
+    draws = run.at_x_o
+    if len(draws.x_o) > 1:
+        raise NotApplicable("the observation has several rows; the calibration pairs have one.")
+    return local_c2st(run.calibration, np.asarray(draws), draws.x_o[0], seed=run.seed)
+
+
+# From cheap to dear.
+CHECKS: tuple[Entry, ...] = (
+    Entry(OUTLIER, lambda run: outlier(*run.standardised)),
+    Entry(fit_records.TRAINING, lambda run: fit_records.training_health(run.metrics)),
+    Entry(fit_records.INFORMATION, lambda run: fit_records.information(run.metrics)),
+    Entry(normaliser.CERTIFICATE, lambda run: normaliser.certificate(run.metrics)),
+    Entry(ROUNDS, lambda run: lost_rounds(run.metrics)),
+    Entry(SAMPLER, lambda run: sampler_health(run.at_x_o)),
+    Entry(normaliser.LEARNED_NORMALISER, lambda run: normaliser.learned_normaliser(run.metrics)),
+    Entry(INNER_MIXING, lambda run: inner_mixing(run.at_x_o.info)),
+    Entry(fit_records.VALIDITY, lambda run: fit_records.validity_calibration(run.metrics)),
+    Entry(GRID, _grid),
+    Entry(ENSEMBLE_AGREEMENT, _ensemble),
+    Entry(normaliser.NORMALISER, _normaliser),
+    Entry(PREDICTIVE, _predictive),
+    Entry(TAIL_RANK, _tail_rank),
+    Entry(calibration.POSTERIOR_SBC, _posterior_sbc),
+    Entry(SUPPORT, _support),
+    Entry(SHORT_RUN, _short_run, later=True),
+    Entry(calibration.SBC, lambda run: calibration.sbc(run.calibration)),
+    Entry(calibration.COVERAGE, lambda run: calibration.coverage(run.calibration)),
+    Entry(calibration.TARP, lambda run: calibration.tarp(run.calibration, seed=run.seed)),
+    Entry(LOCAL_C2ST, _local, later=True),
+)
+
+
+def default_checks(run: FittedRun) -> Findings:
+    """Make the checks that stand behind the verdict of every run.
+
+    These are all that can refute a wrong posterior within a minute or so: those of the records, of the draws, of the
+    normaliser, and those that simulate afresh.
+
+    Args:
+        run: what to look at.
+    """
+    findings = _make(run, [entry for entry in CHECKS if not entry.later])
+    later = tuple(Skipped(entry.name, entry.kind.title, LATER) for entry in CHECKS if entry.later)
+    return replace(findings, skipped=findings.skipped + later)
+
+
+def run_checks(run: FittedRun, only: Sequence[str] | None = None) -> Findings:
+    """Make every check that applies.
+
+    Args:
+        run: what to look at.
+        only: names of the checks to make; all by default.
+
+    Returns:
+        The findings.  A check that fails for a reason of its own is skipped with that reason: the others still count.
+    """
+    names = [entry.name for entry in CHECKS]
+    unknown = [name for name in only or () if name not in names]
+    if unknown:
+        raise InputError(f"expected checks among {', '.join(names)}; got {', '.join(unknown)}.")
+    return _make(run, [entry for entry in CHECKS if only is None or entry.name in only])
+
+
+def _make(run: FittedRun, chosen: Sequence[Entry]) -> Findings:
+    checks: list[Check] = []
+    skipped: list[Skipped] = []
+    start = time.perf_counter()
+    with progress("Checking", total=len(chosen)) as bar:
+        for entry in chosen:
+            try:
+                checks.append(entry.make(run))
+            except NotApplicable as reason:
+                skipped.append(Skipped(entry.name, entry.kind.title, str(reason)))
+            except NotMade as reason:
+                skipped.append(Skipped(entry.name, entry.kind.title, str(reason), missing=True))
+            except Exception as error:  # noqa: BLE001  # one check that breaks must not take the others with it
+                sentence = f"it failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                skipped.append(Skipped(entry.name, entry.kind.title, sentence, missing=True))
+            bar.advance(1, note=entry.kind.title)
+    seconds = time.perf_counter() - start
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    return Findings(tuple(checks), tuple(skipped), made, seconds, tuple(run.notes))
