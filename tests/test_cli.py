@@ -257,8 +257,8 @@ def test_the_demo_writes_a_figure_and_never_into_an_old_directory(tmp_path, monk
     monkeypatch.setattr("unle.cli.demo.RunSettings", partial(RunSettings, iterations=50, members=1))
     monkeypatch.setattr("unle.cli.demo.BUDGET", 64)
     monkeypatch.setattr("unle.cli.demo.DRAWS", 400)
-    monkeypatch.setattr("unle.diagnose.grid.POINTS", 41)
-    monkeypatch.setattr("unle.diagnose.grid.CHUNK", 500)
+    monkeypatch.setattr("unle.diagnose.sampler_checks.POINTS", 41)
+    monkeypatch.setattr("unle.diagnose.sampler_checks.CHUNK", 500)
     (tmp_path / "demo").mkdir()
     result = unle("demo", "--out", tmp_path / "demo")
     assert result.exit_code == 0, result.output
