@@ -17,7 +17,12 @@ import numpy as np
 import unle
 from unle.diagnose import c2st_fast_batch
 
-PARTICLES = {"data": unle.DataParticles, "base": unle.BaseParticles, "smc": unle.WarmSmc, "mala": unle.PersistentChains}
+PARTICLES = {
+    "data": unle.train.DataParticles,
+    "base": unle.train.BaseParticles,
+    "smc": unle.train.WarmSmc,
+    "mala": unle.train.PersistentChains,
+}
 DRAWS = 10_000
 
 
@@ -35,7 +40,7 @@ def main() -> None:
     task = unle.task(arguments.task)
     numbers = [1] if arguments.task == "bimodal" else arguments.observations
     observations = [task.observation(i) for i in numbers]
-    training = unle.TiltedTraining(particles=PARTICLES[arguments.particles]())
+    training = unle.train.TiltedTraining(particles=PARTICLES[arguments.particles]())
     method = unle.AUNLE(task.prior, training=training, members=arguments.members)
     print(f"{arguments.task}: {task.observation_source} observations, {jax.devices()[0].device_kind}")
     scores = []

@@ -34,7 +34,7 @@ def amortised(name: str, prior: unle.Prior):
     methods = {
         "aunle": lambda: unle.AUNLE(prior),
         "nle": lambda: unle.NLE(prior),
-        "nle-spline": lambda: unle.NLE(prior, flow=unle.SplineFlow()),
+        "nle-spline": lambda: unle.NLE(prior, flow=unle.models.SplineFlow()),
         "smnle": lambda: unle.SMNLE(prior),
         "smnle-sliced": lambda: unle.SMNLE(prior, sliced=True),
         "smnle-exchange": lambda: unle.SMNLE(prior, normaliser=None),
@@ -84,7 +84,7 @@ def infer(task, budget: int, seed: int, method: str, xs) -> tuple[list[np.ndarra
         summary = [r for r in records if r["stage"] in ("fitted", "normalised")]
         notes = {k: v for r in summary for k, v in r.items() if k != "stage" and not isinstance(v, list)}
         return [np.asarray(d)[:DRAWS] for d in posterior.sample_many(xs, DRAWS, seed=seed)], notes
-    flow = unle.SplineFlow() if method.endswith("spline") else unle.Maf()
+    flow = unle.models.SplineFlow() if method.endswith("spline") else unle.models.Maf()
     snle = unle.SNLE(task.prior, task.simulator, flow=flow)
     runs = [snle.run(x, budget=budget, rounds=ROUNDS, seed=seed) for x in xs]
     draws = [np.asarray(r.posterior.sample(x, DRAWS, seed=seed))[:DRAWS] for r, x in zip(runs, xs, strict=True)]

@@ -81,10 +81,10 @@ def linear_fit(prior):
         t = jax.vmap(theta_space.forward)(jnp.asarray(simulations.valid_theta, jnp.float32))
         w = jax.vmap(x_space.forward)(jnp.asarray(simulations.valid_x, jnp.float32))
         splits = make_splits(jr.key(seed), len(t), members=2)
-        settings = unle.GaussianTraining(width=4, depth=1, iterations=1)
+        settings = unle.train.GaussianTraining(width=4, depth=1, iterations=1)
         bases = settings.fit(jr.key(seed), t, w, splits)
         likelihood = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), jnp.zeros(2))
-        return unle.Posterior(prior, likelihood, unle.Chains(unle.RandomWalk(), chains=4, warm_up=20))
+        return unle.Posterior(prior, likelihood, unle.Chains(unle.samplers.RandomWalk(), chains=4, warm_up=20))
 
     return SimpleNamespace(fit=fit)
 

@@ -15,70 +15,38 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Names are imported when first used: a simulator's worker process must not pay for JAX, nor an import for plotting.
-_HOMES = {
-    "AUNLE": "unle.methods",
-    "BaseParticles": "unle.train",
-    "ByExchange": "unle.methods",
-    "Chains": "unle.posterior",
-    "Descent": "unle.train",
-    "DataParticles": "unle.train",
-    "Divi": "unle.methods",
-    "Draws": "unle.posterior",
-    "Exchange": "unle.posterior",
-    "FitError": "unle.errors",
-    "FixedBase": "unle.train",
-    "FlowTraining": "unle.train",
-    "GaussianTraining": "unle.train",
-    "Hmc": "unle.samplers",
-    "InputError": "unle.errors",
-    "Langevin": "unle.samplers",
-    "LogNormaliserTraining": "unle.train",
-    "Maf": "unle.models",
-    "Mala": "unle.samplers",
-    "NLE": "unle.methods",
-    "Nuts": "unle.samplers",
-    "Online": "unle.methods",
-    "PairedChains": "unle.train",
-    "PairedSmc": "unle.train",
-    "PersistentChains": "unle.train",
-    "Posterior": "unle.posterior",
-    "Prior": "unle.space",
-    "RandomWalk": "unle.samplers",
-    "RejectionInner": "unle.samplers",
-    "SMNLE": "unle.methods",
-    "SNLE": "unle.methods",
-    "SUNLE": "unle.methods",
-    "ScoreMatching": "unle.train",
-    "SequentialRun": "unle.methods",
-    "SimulationError": "unle.errors",
-    "Simulations": "unle.simulators",
-    "SplineFlow": "unle.models",
-    "StoreError": "unle.errors",
-    "SurrogateWalks": "unle.samplers",
-    "TemperedInner": "unle.samplers",
-    "TemperedSmc": "unle.posterior",
-    "Tilted": "unle.methods",
-    "TiltedTraining": "unle.train",
-    "UnleError": "unle.errors",
-    "UnleWarning": "unle.errors",
-    "ValidityTraining": "unle.train",
-    "Walk": "unle.samplers",
-    "WarmSmc": "unle.train",
-    "ZUniformity": "unle.diagnose",
-    "batched": "unle.simulators",
-    "c2st": "unle.diagnose",
-    "command": "unle.simulators",
-    "dry_run": "unle.simulators",
-    "jax_simulator": "unle.simulators",
-    "simulate": "unle.simulators",
-    "task": "unle_bench",
-    "z_uniformity": "unle.diagnose",
+_PUBLIC = {
+    "unle.errors": ("FitError", "InputError", "SimulationError", "StoreError", "UnleError", "UnleWarning"),
+    "unle.space": ("Prior",),
+    "unle.simulators": ("Simulations", "batched", "command", "dry_run", "jax_simulator", "simulate"),
+    "unle.methods": ("AUNLE", "SUNLE", "NLE", "SNLE", "SMNLE", "ByExchange", "Divi", "Online", "Tilted"),
+    "unle.posterior": ("Posterior", "Draws", "Chains", "Exchange", "TemperedSmc"),
+    "unle.diagnose": ("c2st", "z_uniformity"),
+    "unle_bench": ("task",),
 }
+_HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
+# Everything else is found in its room: `unle.train.TiltedTraining`, `unle.samplers.Nuts`, `unle.plot.pairs`.
+_ROOMS = (
+    "diagnose",
+    "errors",
+    "methods",
+    "models",
+    "plot",
+    "posterior",
+    "report",
+    "samplers",
+    "simulators",
+    "space",
+    "store",
+    "train",
+)
 
 __all__ = sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"unle.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'unle' has no attribute {name!r}")
     try:
@@ -95,4 +63,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted([*__all__, *_ROOMS])

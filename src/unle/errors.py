@@ -25,27 +25,65 @@ __all__ = ["FitError", "InputError", "Outcome", "SimulationError", "StoreError",
 
 
 class UnleError(Exception):
-    """Base class of every exception that the library raises on purpose."""
+    """Base class of every exception that the library raises on purpose.
+
+    Example:
+        >>> import unle
+        >>> try:
+        ...     unle.Prior.uniform(low=[1.0], high=[0.0])
+        ... except unle.UnleError as error:
+        ...     print(type(error).__name__)
+        InputError
+    """
 
 
 class InputError(UnleError, ValueError):
-    """An argument is wrong: a shape, a bound, a NaN, a name."""
+    """An argument is wrong: a shape, a bound, a NaN, a name.
+
+    Example:
+        >>> import unle
+        >>> issubclass(unle.InputError, ValueError)
+        True
+    """
 
 
 class FitError(UnleError, RuntimeError):
-    """A fit could not produce anything usable, and no automatic remedy was left."""
+    """A fit could not produce anything usable, and no automatic remedy was left.
+
+    Example:
+        >>> import unle
+        >>> issubclass(unle.FitError, RuntimeError)
+        True
+    """
 
 
 class SimulationError(UnleError, RuntimeError):
-    """Simulations could not be run: the executor broke, or takes no more work."""
+    """Simulations could not be run: the executor broke, or takes no more work.
+
+    Example:
+        >>> import unle
+        >>> issubclass(unle.SimulationError, RuntimeError)
+        True
+    """
 
 
 class StoreError(UnleError, OSError):
-    """A file or a run directory is missing, damaged, tampered with, or belongs to something else."""
+    """A file or a run directory is missing, damaged, tampered with, or belongs to something else.
+
+    Example:
+        >>> import unle
+        >>> issubclass(unle.StoreError, OSError)
+        True
+    """
 
 
 class UnleWarning(UserWarning):
-    """The computation goes on, but its result deserves a second look."""
+    """The computation goes on, but its result deserves a second look.
+
+    Example:
+        >>> import unle, warnings
+        >>> warnings.simplefilter("error", unle.UnleWarning)  # stop at the first one  # doctest: +SKIP
+    """
 
 
 class Outcome(enum.Enum):

@@ -127,7 +127,7 @@ def test_a_streamed_fit_is_as_good_as_one_in_memory():
     rng = np.random.default_rng(0)
     theta = rng.normal(size=(8000, 1))
     x = 2 * theta + rng.choice([-2.0, 2.0], theta.shape) + 0.5 * rng.normal(size=theta.shape)
-    training = unle.TiltedTraining(width=24, depth=2, iterations=800, batch=128, patience=6)
+    training = unle.train.TiltedTraining(width=24, depth=2, iterations=800, batch=128, patience=6)
     method = unle.AUNLE(PRIOR, base=GaussianTraining(width=8, depth=1, iterations=300), training=training, members=2)
     notes = []
     with SimulationStore(None) as store:
@@ -198,6 +198,6 @@ def test_too_little_memory_and_memory_for_what_is_there_already(store):
         unle.AUNLE(PRIOR).fit(store, memory="10kB")
     with pytest.raises(unle.InputError, match="in memory already"):
         unle.AUNLE(PRIOR).fit(simulated(100, 0), memory="1GB")
-    paired = unle.AUNLE(PRIOR, training=unle.TiltedTraining(unle.PairedChains()))
+    paired = unle.AUNLE(PRIOR, training=unle.train.TiltedTraining(unle.train.PairedChains()))
     with pytest.raises(unle.InputError, match="do not belong to single simulations"), pytest.warns(unle.UnleWarning):
         paired.fit(store, memory=2000 * EACH)

@@ -106,7 +106,7 @@ class AUNLE(eqx.Module):
         Example:
             >>> import unle
             >>> prior = unle.Prior.uniform(low=[-1.0], high=[1.0])
-            >>> paper = unle.AUNLE.paper(prior, particles=unle.WarmSmc(temperatures=20), iterations=100)
+            >>> paper = unle.AUNLE.paper(prior, particles=unle.train.WarmSmc(temperatures=20), iterations=100)
             >>> paper.training.iterations, paper.training.width
             (100, 50)
         """

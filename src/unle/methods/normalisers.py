@@ -118,6 +118,10 @@ class Tilted(AbstractNormaliser):
 
     Args:
         energies: how energies are trained.
+
+    Example:
+        >>> import unle
+        >>> sunle = unle.SUNLE(prior, simulator, normaliser=unle.Tilted())  # the default  # doctest: +SKIP
     """
 
     energies: TiltedTraining = PATIENT
@@ -133,6 +137,11 @@ class Divi(AbstractNormaliser):
     Args:
         training: settings of the fit; `LogNormaliserTraining(values=0.0)` matches gradients alone, as the paper does.
         energies: how energies are trained.
+
+    Example:
+        >>> import unle
+        >>> as_printed = unle.Divi(unle.train.LogNormaliserTraining(values=0.0))
+        >>> sunle = unle.SUNLE(prior, simulator, normaliser=as_printed)  # doctest: +SKIP
     """
 
     training: LogNormaliserTraining = LogNormaliserTraining()
@@ -152,6 +161,10 @@ class Online(AbstractNormaliser):
         training: settings of the second.
         steps: optimiser steps on the particles.
         energies: how energies are trained; their particles must be those of pairs.
+
+    Example:
+        >>> import unle
+        >>> sunle = unle.SUNLE(prior, simulator, normaliser=unle.Online())  # doctest: +SKIP
     """
 
     online: OnlineTraining = OnlineTraining()
@@ -183,6 +196,11 @@ class ByExchange(AbstractNormaliser):
         sampler: the sampler.
         surrogate: how log Z(theta) is learned for proposals.
         energies: how energies are trained.
+
+    Example:
+        >>> import unle
+        >>> by_exchange = unle.ByExchange(unle.Exchange(chains=50))
+        >>> sunle = unle.SUNLE(prior, simulator, normaliser=by_exchange)  # doctest: +SKIP
     """
 
     sampler: Exchange = Exchange()

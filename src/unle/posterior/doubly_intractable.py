@@ -76,6 +76,11 @@ class Exchange(AbstractDoublyIntractableSampler):
         sweep: its moves; None takes those that suit the dimension.
         starts: theta to start chains from, shape (chains, d), in place of steps 1 and 2: draws of the previous
             round, say.  Their modes are the only ones that will be found, apart from jumps of `SurrogateWalks`.
+
+    Example:
+        >>> import unle
+        >>> unle.Exchange(chains=50).chains
+        50
     """
 
     chains: int = eqx.field(static=True, default=500)

@@ -23,6 +23,12 @@ class Draws:
         seed: the seed they were made with.
         log_evidence: log of the integral of prior times likelihood, up to the model's constant; NaN if unknown.
         info: further numbers of the sampler (acceptance, temperatures, effective sample sizes).
+
+    Example:
+        >>> import numpy as np, unle
+        >>> draws = unle.Draws(np.zeros((4, 100, 2)), ("a", "b"), np.zeros((1, 3)), seed=0)
+        >>> np.asarray(draws).shape
+        (400, 2)
     """
 
     values: Float[np.ndarray, "chain draw dim"]

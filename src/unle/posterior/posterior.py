@@ -49,6 +49,12 @@ class Posterior(eqx.Module):
         prior: the prior of theta.
         likelihood: of either kind: `TractableLikelihood` or `DoublyIntractableLikelihood`.
         sampler: how to draw; by default `TemperedSmc()` for the first kind and `Exchange()` for the second.
+
+    Example:
+        >>> import unle
+        >>> posterior = unle.AUNLE(prior).fit(simulations)  # doctest: +SKIP
+        >>> draws = posterior.sample(x_o, 10_000, seed=0)  # doctest: +SKIP
+        >>> log_density = posterior.log_prob(theta, x_o)  # doctest: +SKIP
     """
 
     prior: Prior

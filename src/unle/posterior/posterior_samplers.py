@@ -94,6 +94,11 @@ class TemperedSmc(AbstractPosteriorSampler):
         sweep: moves at each temperature and between kept draws; None takes those that suit the dimension.
         ess_target: effective sample size, as a share, to which each temperature comes down.
         settle: sweeps at the posterior before the first draw is kept.
+
+    Example:
+        >>> import unle
+        >>> sampler = unle.TemperedSmc(particles=20_000)
+        >>> posterior = unle.AUNLE(prior, sampler=sampler).fit(simulations)  # doctest: +SKIP
     """
 
     islands: int = eqx.field(static=True, default=4)
@@ -153,6 +158,11 @@ class Chains(AbstractPosteriorSampler):
         chains: number of chains.
         warm_up: steps of each of the two warm-up phases; the step size is frozen afterwards.
         thin: steps between kept draws.
+
+    Example:
+        >>> import unle
+        >>> sampler = unle.Chains(unle.samplers.Nuts(), chains=8)
+        >>> draws = posterior.sample(x_o, 1000, sampler=sampler)  # doctest: +SKIP
     """
 
     kernel: AbstractKernel = Nuts()

@@ -99,6 +99,11 @@ def dry_run(
 
     Returns:
         A record that prints as a few lines.
+
+    Example:
+        >>> import unle
+        >>> prior = unle.Prior.uniform(low=[-1.0], high=[1.0])
+        >>> unle.dry_run(lambda theta, rng: theta + 0.1 * rng.normal(), prior, budget=1000)  # doctest: +SKIP
     """
     block = BLOCK_ROWS if isinstance(simulator, Batched) else getattr(simulator, "batch", 1)
     theta = np.asarray(prior.sample(max(MOST_SIMULATIONS, block), seed=seed), dtype=np.float64)

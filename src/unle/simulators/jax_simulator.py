@@ -109,6 +109,12 @@ def jax_simulator(
 
     Returns:
         A simulator for `simulate`.
+
+    Example:
+        >>> import jax.random as jr, unle
+        >>> simulator = unle.jax_simulator(lambda key, theta: theta + 0.1 * jr.normal(key, theta.shape))
+        >>> unle.simulate(simulator, unle.Prior.uniform(low=[-1.0], high=[1.0]), 100, seed=0).x.shape
+        (100, 1)
     """
     if not callable(function):
         raise InputError(f"expected a function of a key and theta; got a {type(function).__name__}")

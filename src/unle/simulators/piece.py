@@ -61,6 +61,12 @@ def batched(function: Callable) -> Batched:
 
     Returns:
         A simulator for `simulate`.
+
+    Example:
+        >>> import unle
+        >>> simulator = unle.batched(lambda theta, rng: theta + 0.1 * rng.normal(size=theta.shape))
+        >>> unle.simulate(simulator, unle.Prior.uniform(low=[-1.0], high=[1.0]), 1000, seed=0).x.shape
+        (1000, 1)
     """
     return Batched(function)
 

@@ -93,6 +93,13 @@ def simulate(
         InputError: an argument is wrong, or the first simulations all failed; the message says why.
         StoreError: `store` holds other simulations of this round, or cannot be written.
         SimulationError: the executor does not work.
+
+    Example:
+        >>> import unle
+        >>> prior = unle.Prior.uniform(low=[-1.0], high=[1.0])
+        >>> sims = unle.simulate(lambda theta, rng: theta + 0.1 * rng.normal(), prior, 100, seed=0)
+        >>> sims.theta.shape, sims.x.shape, bool(sims.valid.all())
+        ((100, 1), (100, 1), True)
     """
     if not isinstance(n, int | np.integer) or n < 1:
         raise InputError(f"expected `n`, the number of simulations, to be a positive whole number; got {n!r}")

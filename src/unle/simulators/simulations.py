@@ -38,6 +38,12 @@ class Simulations:
         seconds: the time each simulation took; zeros when it was not measured.
         first_traceback: of the first failure by an exception, or None.
         x_names: of the entries of x, where the simulator named them; otherwise empty.
+
+    Example:
+        >>> import numpy as np, unle
+        >>> sims = unle.Simulations.from_arrays(np.zeros((3, 2)), np.array([[1.0], [np.nan], [2.0]]))
+        >>> sims.valid.tolist()
+        [True, False, True]
     """
 
     theta: Float[np.ndarray, "n dim"]

@@ -112,6 +112,13 @@ def command(
 
     Raises:
         InputError: a field in braces is unknown, or the template cannot be read.
+
+    Example:
+        >>> import sys, unle
+        >>> program = [sys.executable, "-c", "print(2 * {theta[0]})"]
+        >>> sims = unle.simulate(unle.command(program), unle.Prior.uniform(low=[-1.0], high=[1.0]), 2, seed=0)
+        >>> bool(abs(sims.x - 2 * sims.theta).max() < 1e-5)
+        True
     """
     if isinstance(arguments, str) or not arguments:
         raise InputError(f"expected a list such as ['./program', '{{theta[0]}}']; got {arguments!r}")
