@@ -17,6 +17,7 @@ import unle
 SOURCE = Path(__file__).parents[1] / "src"
 
 LIBRARY = {
+    "arrays": 0,
     "compiling": 0,
     "errors": 0,
     "progress": 0,

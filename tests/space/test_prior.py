@@ -16,7 +16,6 @@ from scipy import stats
 from unle.errors import InputError
 from unle.space import Prior, unconstrained_draws
 from unle.space.bijections import ndtr_below
-from unle.space.blocks import as_block
 from unle.space.host_device import keys
 
 WEIGHTS = dist.Categorical(jnp.array([0.3, 0.7]))
@@ -382,7 +381,7 @@ REFUSED = {
     "components share one support": lambda: Prior(
         dist.MixtureGeneral(WEIGHTS, [dist.Uniform(0, 1), dist.Uniform(2, 3)])
     ),
-    "expected a numpyro distribution; got float": lambda: as_block(3.0),
+    "expected a distribution of numpyro, scipy.stats or torch; got a float": lambda: Prior(3.0),
     r"expected theta of shape \(1,\) or \(n, 1\); got \(2,\)": lambda: prior("normal").log_prob([1.0, 2.0]),
     "expected a positive number of draws": lambda: prior("normal").sample(0),
 }

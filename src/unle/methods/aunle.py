@@ -22,6 +22,7 @@ from jaxtyping import PRNGKeyArray
 
 from unle.compiling import meanwhile
 from unle.errors import InputError
+from unle.methods.abstract_method import AbstractMethod
 from unle.methods.candidates import best_energies
 from unle.methods.metrics import no_metrics, record_fit, tell_user
 from unle.methods.pairs import Pairs, standardised_pairs
@@ -48,7 +49,7 @@ from unle.train import (
 )
 
 
-class AUNLE(eqx.Module):
+class AUNLE(AbstractMethod):
     """Fit an unnormalised likelihood to prior simulations; the posterior of any observation follows.
 
     The defaults are meant for every task, and go beyond the paper.  `AUNLE.paper(prior)` is its algorithm and nothing

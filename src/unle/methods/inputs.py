@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from unle.arrays import as_array, column_names
 from unle.errors import InputError
 from unle.simulators import Simulations
 from unle.space import Prior, ThetaSpace, XSpace
@@ -16,15 +17,30 @@ from unle.space.host_device import on_device, on_host
 FEWEST = 32  # simulations; fewer cannot be split into training and held-out rows that mean anything
 
 
-def as_simulations(simulations: Any) -> Simulations:
-    """Return the record, or make one of a pair (theta, x)."""
+def as_simulations(simulations: Any, prior: Prior) -> Simulations:
+    """Return the record, or make one of a pair (theta, x); named columns of theta are put into the prior's order."""
     if isinstance(simulations, Simulations):
         return simulations
     try:
         theta, x = simulations
     except (TypeError, ValueError):
         raise InputError(f"expected simulations, or a pair (theta, x); got {type(simulations).__name__}.") from None
-    return Simulations.from_arrays(theta, x)
+    return Simulations.from_arrays(_in_order(theta, prior), x)
+
+
+def _in_order(theta: Any, prior: Prior) -> Any:
+    """Return theta with its columns in the order of the prior's names, if both have names."""
+    names = column_names(theta)
+    if not names or names == prior.names or len(names) != prior.dim:
+        return theta
+    if set(names) == set(prior.names):
+        return as_array(theta, "theta")[:, [names.index(name) for name in prior.names]]
+    if prior.names == tuple(f"theta_{i + 1}" for i in range(prior.dim)):  # the user gave none
+        return theta
+    raise InputError(
+        f"expected theta with the columns {', '.join(prior.names)}, as the prior; got {', '.join(names)}; "
+        "try the same names, or theta.to_numpy()."
+    )
 
 
 def valid_pairs(simulations: Any, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
@@ -37,7 +53,7 @@ def valid_pairs(simulations: Any, prior: Prior) -> tuple[np.ndarray, np.ndarray]
     Raises:
         InputError: nothing can be learned from them.
     """
-    simulations = as_simulations(simulations)
+    simulations = as_simulations(simulations, prior)
     theta, x = simulations.valid_theta, simulations.valid_x
     if simulations.theta.shape[1] != prior.dim:
         raise InputError(f"expected theta with {prior.dim} columns, as the prior; got {simulations.theta.shape[1]}.")

@@ -18,6 +18,7 @@ import jax.random as jr
 import numpy as np
 
 from unle.errors import InputError
+from unle.methods.abstract_method import AbstractMethod
 from unle.methods.metrics import no_metrics
 from unle.methods.pairs import standardised_pairs
 from unle.models import AbstractFlow, Ensemble, Maf, NoEnergy, TiltedModel
@@ -26,7 +27,7 @@ from unle.space import Prior
 from unle.train import Descent, FlowTraining
 
 
-class NLE(eqx.Module):
+class NLE(AbstractMethod):
     """Fit a flow to prior simulations; the posterior of any observation follows.
 
     Args:

@@ -123,7 +123,7 @@ def standardised_pairs(
         simulations = Simulations.from_store(simulations)
     elif memory is not None:
         raise InputError("expected simulations in a store with `memory`; these are in memory already; try without.")
-    simulations = as_simulations(simulations)
+    simulations = as_simulations(simulations, prior)
     valid_pairs(simulations, prior)  # errors name rows as the user ordered them
     rows = order_of_rows(simulations.theta, simulations.x)
     all_theta, all_x = np.asarray(simulations.theta, float)[rows], np.asarray(simulations.x, float)[rows]

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import equinox as eqx
 import jax.random as jr
 import numpy as np
 
-from unle.methods.inputs import apply_space, as_simulations, valid_pairs
+from unle.methods.abstract_method import AbstractMethod
+from unle.methods.inputs import apply_space, valid_pairs
 from unle.methods.metrics import no_metrics, record_printed_fit, warn_of_divergence
 from unle.methods.pairs import order_of_rows
 from unle.models import TiltedLikelihood, TiltedModel
@@ -31,7 +31,7 @@ from unle.train import JointSpace, PaperTraining, PersistentChains, WarmSmc, fit
 CHAINS = PersistentChains(n=1000, moves=60, at_data=False, fresh=False, own_steps=True)
 
 
-class PaperAUNLE(eqx.Module):
+class PaperAUNLE(AbstractMethod):
     """The amortised method of the paper.
 
     Args:
@@ -67,7 +67,7 @@ class PaperAUNLE(eqx.Module):
         key_split, key_fit = split(jr.key(seed), 2)
         if isinstance(simulations, SimulationStore):
             simulations = Simulations.from_store(simulations)
-        theta, x = valid_pairs(as_simulations(simulations), self.prior)
+        theta, x = valid_pairs(simulations, self.prior)
         rows = order_of_rows(np.asarray(theta, float), np.asarray(x, float))
         theta, x = np.asarray(theta, float)[rows], np.asarray(x, float)[rows]
         theta_space, x_space = fit_theta_space(theta, plain=True), fit_x_space(x, plain=True)

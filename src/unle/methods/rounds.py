@@ -94,9 +94,8 @@ class RoundState(AbstractRoundState):
         if state.spaces is None:
             theta, x = state.simulations.valid_theta, state.simulations.valid_x
             state = replace(state, spaces=(fit_theta_space(theta), fit_x_space(x)))
-            for row in self.x_o[:20]:
-                for message in state.first_spaces[1].check_observation(row):
-                    warnings.warn(f"{message}: later rounds may come closer.", UnleWarning, stacklevel=4)
+            if message := state.first_spaces[1].observation_warning(self.x_o):
+                warnings.warn(f"{message}: later rounds may come closer.", UnleWarning, stacklevel=4)
         return state, simulations
 
     def standard_theta(self, theta: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:

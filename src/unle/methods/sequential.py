@@ -10,6 +10,7 @@ import equinox as eqx
 import numpy as np
 
 from unle.errors import InputError
+from unle.methods.abstract_method import AbstractMethod
 from unle.methods.history import Round, lost
 from unle.methods.metrics import no_metrics, record_losses
 from unle.methods.round_state import AbstractRoundState
@@ -41,7 +42,7 @@ class SequentialRun(NamedTuple):
         return lost(self.rounds)
 
 
-class AbstractSequential(eqx.Module):
+class AbstractSequential(AbstractMethod):
     """A method that learns a likelihood in rounds: say how rounds begin, what one does, and what becomes of the last.
 
     Attributes:

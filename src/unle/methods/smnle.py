@@ -21,6 +21,7 @@ import jax
 import jax.random as jr
 import numpy as np
 
+from unle.methods.abstract_method import AbstractMethod
 from unle.methods.metrics import no_metrics
 from unle.methods.pairs import standardised_pairs
 from unle.models import Normalised, ReferencedLikelihood
@@ -41,7 +42,7 @@ MOST_THETA = 2000  # parameters at which log Z is learned
 OVER_THE_PRIOR = LogNormaliserTraining(spread=0.0)
 
 
-class SMNLE(eqx.Module):
+class SMNLE(AbstractMethod):
     """Fit an energy to prior simulations by score matching; the posterior of any observation follows.
 
     Args:

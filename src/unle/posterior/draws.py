@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from unle.errors import InputError, StoreError
 
-@dataclass(frozen=True)
+INTERVAL = 0.95  # probability between the ends of the intervals in `Draws.summary`
+DIGITS = 4  # significant ones in `Draws.summary`
+SHOWN = 6  # parameters in `repr`
+
+
+@dataclass(frozen=True, repr=False)
 class Draws:
     """Draws of theta given one observation.
 
-    `np.asarray(draws)` is the plain (n, d) array.
+    `np.asarray(draws)` is the plain (n, d) array, `draws["beta"]` the draws of one parameter.
 
     Attributes:
         values: draws with axes (chain, draw, parameter).
@@ -47,6 +53,26 @@ class Draws:
         """Return the number of draws."""
         return self.values.shape[0] * self.values.shape[1]
 
+    def __getitem__(self, key: Any) -> np.ndarray:
+        """Return the draws of a parameter by its name, (n,), of several by their names, (n, k), or rows by number."""
+        if isinstance(key, str):
+            return np.asarray(self)[:, self._column(key)]
+        if isinstance(key, list) and key and all(isinstance(name, str) for name in key):
+            return np.asarray(self)[:, [self._column(name) for name in key]]
+        return np.asarray(self)[key]
+
+    def _column(self, name: str) -> int:
+        if name not in self.names:
+            raise InputError(f"expected one of the parameters {', '.join(self.names)}; got {name!r}.")
+        return self.names.index(name)
+
+    def __repr__(self) -> str:
+        """Say how many draws of what these are."""
+        chains, rows = self.values.shape[0], self.x_o.shape[0]
+        given = f"{self.x_o.shape[1]} numbers" if rows == 1 else f"{rows} rows of {self.x_o.shape[1]} numbers"
+        shown = ", ".join(self.names[:SHOWN]) + (f" and {len(self.names) - SHOWN} more" * (len(self.names) > SHOWN))
+        return f"Draws({len(self):,} of {shown}; {chains} chains; x_o: {given})"
+
     @property
     def shape(self) -> tuple[int, int]:
         """Shape (n, d) of the draws as one array."""
@@ -70,21 +96,36 @@ class Draws:
         tree.attrs.update(self._attributes())
         return tree
 
+    def to_pandas(self):
+        """Return a table of pandas with one column per parameter and one row per draw."""
+        import pandas
+
+        return pandas.DataFrame(np.asarray(self), columns=list(self.names))
+
     def summary(self):
-        """Return ArviZ's table: mean, sd, interval, effective sample sizes and R-hat per parameter."""
+        """Return a table of pandas: mean, sd, central 95 % interval, effective sample sizes and R-hat per parameter.
+
+        Numbers are rounded to four significant digits.
+        """
         # From the module itself: without xarray the package hides these names instead of failing.
         from arviz_stats.summary import summary
 
-        # Unrounded: two decimals would turn a rate of 1e-4 into zero.
-        table = summary(self.to_arviz(), round_to="none")  # pyright: ignore[reportArgumentType]
-        return table.rename(index={_variable(name): name for name in self.names})
+        # Unrounded by ArviZ: two decimals would turn a rate of 1e-4 into zero.
+        options: dict[str, Any] = {"ci_prob": INTERVAL, "ci_kind": "eti", "round_to": "none"}
+        table = summary(self.to_arviz(), **options)
+        table = table.rename(index={_variable(name): name for name in self.names})
+        table = table.drop(columns=[name for name in table.columns if name.startswith("mcse")])
+        return table.map(lambda value: float(f"{value:.{DIGITS}g}"))
 
     def save(self, path: str | Path) -> Path:
         """Write the draws as NetCDF, group `posterior`, readable by ArviZ and xarray."""
         path = Path(path)
         temporary = path.with_name(path.name + ".part")
-        self.to_arviz().to_netcdf(temporary, engine="h5netcdf")
-        temporary.replace(path)
+        try:
+            self.to_arviz().to_netcdf(temporary, engine="h5netcdf")
+            temporary.replace(path)
+        except OSError as error:
+            raise StoreError(f"{path} could not be written: {error.strerror or error}.") from error
         return path
 
     @classmethod
@@ -92,14 +133,45 @@ class Draws:
         """Read draws written by `save`."""
         import xarray
 
-        with xarray.open_datatree(str(path), engine="h5netcdf") as tree:
-            names = tuple(json.loads(tree.attrs["unle_names"]))
-            posterior = tree["posterior"]
-            values = np.stack([np.asarray(posterior[_variable(name)].values) for name in names], axis=-1)
-            x_o = np.asarray(tree["observed_data"]["x"].values)
-            attributes = dict(tree.attrs)
-        info = json.loads(attributes["unle_info"])
-        return cls(values, names, x_o, int(attributes["unle_seed"]), float(attributes["unle_log_evidence"]), info)
+        try:
+            with xarray.open_datatree(str(path), engine="h5netcdf") as tree:
+                return cls.from_arviz(tree)
+        except OSError as error:
+            raise StoreError(f"{path} could not be read: {error.strerror or error}.") from error
+
+    @classmethod
+    def from_arviz(cls, data: Any) -> "Draws":
+        """Return the draws in a DataTree or InferenceData of ArviZ, from any program, with a group `posterior`.
+
+        Elements of a variable with further axes become parameters of their own: a[0], a[1], ...
+
+        Raises:
+            InputError: there is no group `posterior` with the axes chain and draw.
+        """
+        posterior = getattr(data, "posterior", None)
+        variables = getattr(posterior, "data_vars", None)
+        if variables is None or not {"chain", "draw"} <= set(posterior.dims):
+            raise InputError(
+                f"expected ArviZ data with a group `posterior` of axes chain and draw; got {type(data).__name__}."
+            )
+        columns: dict[str, np.ndarray] = {}
+        for name, variable in variables.items():
+            values = np.asarray(variable.transpose("chain", "draw", ...))
+            for place in np.ndindex(values.shape[2:]):
+                label = f"{name}[{', '.join(map(str, place))}]" if place else str(name)
+                columns[label] = values[(..., *place)]
+        attributes = dict(data.attrs)
+        names = tuple(json.loads(attributes.get("unle_names", json.dumps(list(columns)))))
+        observed = getattr(data, "observed_data", None)
+        x_o = np.zeros((1, 0)) if observed is None or "x" not in observed else np.asarray(observed["x"].values)
+        return cls(
+            np.stack([columns[_variable(name)] for name in names], axis=-1),
+            names,
+            np.atleast_2d(x_o),
+            int(attributes.get("unle_seed", 0)),
+            float(attributes.get("unle_log_evidence", "nan")),
+            json.loads(attributes.get("unle_info", "{}")),
+        )
 
     def _attributes(self) -> dict[str, Any]:
         return {

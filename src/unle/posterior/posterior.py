@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
+from unle.arrays import as_array, as_count, brief
 from unle.errors import InputError, UnleWarning
 from unle.models import AbstractLikelihood, TractableLikelihood
 from unle.posterior.draws import Draws
@@ -65,6 +66,19 @@ class Posterior(eqx.Module):
         if self.sampler is not None:
             check_kinds(self.likelihood, self.sampler)
 
+    def __repr__(self) -> str:
+        """Say what of, from which data, and how it is sampled, in a few lines."""
+        x_space = self.likelihood.space_of_x()
+        lines = [f"Posterior of {self.prior.dim} parameters", f"  prior: {self.prior!r}"]
+        lines += [f"  likelihood: {type(self.likelihood).__name__}"]
+        if x_space is not None:
+            left_out = x_space.dim_x - x_space.dim
+            lines += [
+                f"  x: {x_space.dim_x} numbers" + f", of which {left_out} follow from the others" * (left_out > 0)
+            ]
+        sampler = default_sampler(self.likelihood) if self.sampler is None else self.sampler
+        return "\n".join([*lines, f"  sampler: {brief(sampler)}"])
+
     def sample(self, x_o: Any, n: int = DRAWS, *, seed: int = 0, sampler: Sampler | None = None) -> Draws:
         """Draw from the posterior given one observation.
 
@@ -95,8 +109,7 @@ class Posterior(eqx.Module):
             seed: fixes the draws.
             sampler: as in `sample`.
         """
-        if n < 1:
-            raise InputError(f"expected a positive number of draws; got {n}; try n=10_000.")
+        n = as_count(n)
         sampler = next(one for one in (sampler, self.sampler, default_sampler(self.likelihood)) if one is not None)
         check_kinds(self.likelihood, sampler)
         rows = [self._checked(x_o) for x_o in observations]
@@ -115,7 +128,7 @@ class Posterior(eqx.Module):
     def log_prob(self, theta: Any, x_o: Any) -> Float[Array, "*n"]:
         """Return the unnormalised log posterior at theta, shape (d,) or (n, d); -inf outside the prior's support."""
         likelihood = self._tractable("log_prob")
-        theta = jnp.asarray(theta, jnp.float32)
+        theta = jnp.asarray(as_array(theta, "theta"), jnp.float32)
         if theta.ndim not in (1, 2) or theta.shape[-1] != self.prior.dim:
             raise InputError(
                 f"expected theta of shape ({self.prior.dim},) or (n, {self.prior.dim}); got {theta.shape}."
@@ -171,13 +184,10 @@ class Posterior(eqx.Module):
     def _checked(self, x_o: Any, *, warn: bool = True) -> Float[np.ndarray, "rows dim_x"]:
         """Return x_o as rows, with a clear error or warning where it cannot be or may not be meant."""
         x_space = self.likelihood.space_of_x()
-        try:
-            rows = np.asarray(x_o, dtype=float)
-        except (TypeError, ValueError):
-            raise InputError(f"expected x_o as an array of numbers; got {type(x_o).__name__}.") from None
+        rows = as_array(x_o, "x_o")
         rows = rows[None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or rows.shape[0] < 1:
-            raise InputError(f"expected x_o as one data vector or rows of them; got shape {np.shape(x_o)}.")
+            raise InputError(f"expected x_o as one data vector or rows of them; got shape {rows.shape}.")
         if x_space is not None and rows.shape[1] != x_space.dim_x:
             raise InputError(
                 f"expected x_o of length {x_space.dim_x}, as the simulations; got {rows.shape[1]}; "
@@ -186,10 +196,8 @@ class Posterior(eqx.Module):
         if not np.isfinite(rows).all():
             bad = np.flatnonzero(~np.isfinite(rows).all(axis=0)).tolist()
             raise InputError(f"expected a finite x_o; got NaN or inf in coordinates {bad}; try leaving them out of x.")
-        if warn and x_space is not None:
-            for row in rows[:20]:
-                for message in x_space.check_observation(row):
-                    warnings.warn(message, UnleWarning, stacklevel=4)
+        if warn and x_space is not None and (message := x_space.observation_warning(rows)):
+            warnings.warn(message, UnleWarning, stacklevel=4)
         return rows
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from unle.arrays import as_array, column_names
 from unle.errors import InputError
 from unle.simulators.outputs import not_finite
 from unle.store import RunDirectory, SimulationStore, Table, read_table, write_table
@@ -123,8 +124,10 @@ class Simulations:
         """Take simulations that were made elsewhere.
 
         Args:
-            theta: parameters, shape (n, dim); a vector of n numbers is read as n parameters of dimension one.
-            x: data, shape (n, dim_x), likewise. Rows with a value that is not finite become invalid.
+            theta: parameters, shape (n, dim); a vector of n numbers is read as n parameters of dimension one. Arrays,
+                lists, tables of pandas, objects of xarray and tensors of PyTorch are taken.
+            x: data, shape (n, dim_x), likewise. Rows with a value that is not finite become invalid. Names of columns
+                are kept.
 
         Returns:
             The record.
@@ -132,6 +135,7 @@ class Simulations:
         Raises:
             InputError: the shapes do not fit, or a parameter is not finite.
         """
+        x_names = column_names(x)
         theta, x = _matrix(theta, "theta"), _matrix(x, "x")
         if len(theta) != len(x):
             raise InputError(f"expected one row of x for each row of theta; got {len(x)} and {len(theta)}")
@@ -142,7 +146,7 @@ class Simulations:
         reasons = [""] * len(x)
         for row in np.flatnonzero(~finite):
             reasons[row] = not_finite(x[row])
-        return cls(theta, x, finite, tuple(reasons), np.zeros(len(theta)))
+        return cls(theta, x, finite, tuple(reasons), np.zeros(len(theta)), x_names=x_names)
 
     @classmethod
     def joined(cls, parts: Sequence["Simulations"]) -> "Simulations":
@@ -212,10 +216,7 @@ def count_words(counts: Mapping[str, int]) -> str:
 
 
 def _matrix(values: Any, name: str) -> Float[np.ndarray, "n d"]:
-    try:
-        matrix = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"expected `{name}` to be an array of numbers; got {type(values).__name__}") from error
+    matrix = as_array(values, name)
     if matrix.ndim == 1:
         matrix = matrix[:, None]
     if matrix.ndim != 2 or 0 in matrix.shape:

@@ -2,16 +2,16 @@
 
 In: a user's distributions, and simulations.  Out: a `Prior`, a `ThetaSpace` and an `XSpace`.
 
-Read `prior` first, with `blocks` (which distributions are allowed), `bijections` (coordinates on all of R^d) and
-`prior_json` (a prior as plain data).  Then `scaling` (the spaces) and `fit_spaces` (how they are fitted), with
-`marginals` (transforms of single coordinates), `cells` (counts and atoms) and `repetition` (repeated measurements).
-`host_device` moves arrays and random keys to the device.
+Read `prior` first, with `foreign_priors` (scipy and torch), `blocks` (which distributions are allowed), `bijections`
+(coordinates on all of R^d) and `prior_json` (a prior as plain data).  Then `scaling` (the spaces) and `fit_spaces` (how
+they are fitted), with `marginals` (transforms of single coordinates), `cells` (counts and atoms) and `repetition`
+(repeated measurements).  `host_device` moves arrays and random keys to the device.
 """
 
 from unle.space.cells import Cells
 from unle.space.fit_spaces import affine_change, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
 from unle.space.marginals import Marginals, choose_marginals
-from unle.space.prior import Prior, unconstrained_draws
+from unle.space.prior import Prior, check_prior, unconstrained_draws
 from unle.space.repetition import Blocks, repeated_blocks
 from unle.space.scaling import Standardiser, ThetaSpace, XSpace
 
@@ -24,6 +24,7 @@ __all__ = [
     "ThetaSpace",
     "XSpace",
     "affine_change",
+    "check_prior",
     "choose_marginals",
     "fit_theta_space",
     "fit_x_space",

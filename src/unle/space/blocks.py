@@ -29,7 +29,7 @@ def size_of(block: dist.Distribution) -> int:
     return int(np.prod(block.shape(), dtype=int))
 
 
-def as_block(distribution: Any) -> dist.Distribution:
+def as_block(distribution: dist.Distribution) -> dist.Distribution:
     """Check a user's distribution and return a copy that is ready for use.
 
     The copy has event shape () or (k,), holds float arrays, and makes no checks of its own at run time.
@@ -37,11 +37,6 @@ def as_block(distribution: Any) -> dist.Distribution:
     Raises:
         InputError: it is discrete, has no density, has the wrong shape, or holds a NaN or an infinity.
     """
-    if not isinstance(distribution, dist.Distribution):
-        raise InputError(
-            f"expected a numpyro distribution; got {type(distribution).__name__}; "
-            "try Prior(numpyro.distributions.Uniform(low, high)) or Prior.uniform(low, high)."
-        )
     name = type(distribution).__name__
     for part in _nested(distribution):
         named = any(word in type(part).__name__ for word in _WORDS_WITHOUT_DENSITY)

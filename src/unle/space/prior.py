@@ -1,10 +1,10 @@
 """The prior: what is known about the parameters theta before seeing data.
 
-A `Prior` is a numpyro distribution, or several as independent blocks, with a name for every parameter. It
-draws, evaluates its density, and offers smooth coordinates u on all of R^d in which samplers move.
+A `Prior` is a distribution, or several as independent blocks, with a name for every parameter. It draws, evaluates its
+density, and offers smooth coordinates u on all of R^d in which samplers move.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -15,11 +15,16 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, Key, PRNGKeyArray
 from numpyro import distributions as dist
 
+from unle.arrays import as_array, as_count
 from unle.compiling import large_program
 from unle.errors import InputError
 from unle.space import prior_json
 from unle.space.bijections import AbstractBijection, bijection_of, unwrap
 from unle.space.blocks import as_block, check_density, size_of
+from unle.space.foreign_priors import as_numpyro, named_blocks
+
+LIMIT_DRAWS = 10_000  # behind the quantiles of `limits`
+SHOWN = 5  # parameters in `repr`
 
 Numbers = ArrayLike | Sequence[Any]  # what a user may write for a vector: an array, a list, one number
 
@@ -28,11 +33,11 @@ class Prior(eqx.Module):
     """A distribution over d named parameters.
 
     Args:
-        distribution: a numpyro distribution with draws of shape (d,), or a list of them. Every item of a list
-            is an independent block; a scalar distribution is a block of one, and `dist.Uniform(low, high)`
-            with arrays of shape (k,) a block of k. Discrete distributions and those without a density are
-            refused.
-        names: one name per parameter; theta_1, ..., theta_d if not given.
+        distribution: a distribution of numpyro, a frozen one of scipy.stats or one of torch (sbi's BoxUniform too) with
+            draws of shape (d,); or a list of them; or a dictionary from names to them. Every item is an independent
+            block; a scalar distribution is a block of one, and `dist.Uniform(low, high)` with arrays of shape (k,) a
+            block of k. Discrete distributions and those without a density are refused.
+        names: one name per parameter; theta_1, ..., theta_d if not given. A dictionary has its own.
 
     Example:
         >>> import numpyro.distributions as dist
@@ -49,13 +54,18 @@ class Prior(eqx.Module):
 
     def __init__(
         self,
-        distribution: dist.Distribution | Sequence[dist.Distribution],
+        distribution: Any,
         names: Sequence[str] | None = None,
     ):
-        several = isinstance(distribution, list | tuple)
-        blocks = list(distribution) if several else [distribution]
+        if isinstance(distribution, Mapping):
+            if names is not None:
+                raise InputError("expected no `names` next to a dictionary, whose keys are the names.")
+            blocks, names = named_blocks(distribution)
+        else:
+            items = distribution if isinstance(distribution, list | tuple) else [distribution]
+            blocks = [block for item in items for block in as_numpyro(item)]
         if not blocks:
-            raise InputError("expected at least one distribution; got an empty list.")
+            raise InputError("expected at least one distribution; got none.")
         self.distributions = tuple(as_block(block) for block in blocks)
         self.bijections = tuple(bijection_of(block, block.shape()) for block in self.distributions)
         self.names = _checked_names(names, sum(size_of(block) for block in self.distributions))
@@ -94,18 +104,39 @@ class Prior(eqx.Module):
         high = np.concatenate([np.ravel(bijection.high) for bijection in self.bijections])
         return low, high
 
+    def limits(self, share: float = 0.998) -> tuple[np.ndarray, np.ndarray]:
+        """Return ends of a plot's axes, shape (d,) each: the bounds, or where there are none, quantiles of the prior.
+
+        Args:
+            share: of the prior between two quantiles.
+        """
+        low, high = self.bounds
+        if np.isfinite(low).all() and np.isfinite(high).all():
+            return low, high
+        tail = (1 - share) / 2
+        below, above = np.quantile(self.sample(LIMIT_DRAWS), [tail, 1 - tail], axis=0)
+        return np.where(np.isfinite(low), low, below), np.where(np.isfinite(high), high, above)
+
+    def __repr__(self) -> str:
+        """Name the parameters with their families and bounds, on one line."""
+        kinds = [_family(block) for block in self.distributions for _ in range(size_of(block))]
+        parts = [
+            f"{name} ~ {kind}" + (f" on [{a:.4g}, {b:.4g}]" if np.isfinite(a) and np.isfinite(b) else "")
+            for name, kind, a, b in zip(self.names, kinds, *self.bounds, strict=True)
+        ]
+        more = f", and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
+        return f"Prior({', '.join(parts[:SHOWN])}{more})"
+
     def sample(self, n: int, *, seed: int = 0) -> Float[np.ndarray, "n dim"]:
         """Draw n parameter vectors, shape (n, d).
 
         Row i depends on (seed, i) only, so that a longer sample begins with the shorter one.
         """
-        if n < 1:
-            raise InputError(f"expected a positive number of draws; got {n}.")
-        return np.asarray(_draw_rows(self, jr.key(seed), jnp.arange(n)), dtype=np.float32)
+        return np.asarray(_draw_rows(self, jr.key(seed), jnp.arange(as_count(n))), dtype=np.float32)
 
     def log_prob(self, theta: Numbers) -> Float[Array, "*n"]:
         """Return log p(theta) of one theta, shape (d,), or of n, shape (n, d); -inf outside the support."""
-        theta = jnp.asarray(theta, dtype=jnp.result_type(float))
+        theta = jnp.asarray(as_array(theta, "theta"), dtype=jnp.result_type(float))
         if theta.ndim not in (1, 2) or theta.shape[-1] != self.dim:
             raise InputError(f"expected theta of shape ({self.dim},) or (n, {self.dim}); got {theta.shape}.")
         return _log_density_rows(self, jnp.atleast_2d(theta)).reshape(theta.shape[:-1])
@@ -189,6 +220,21 @@ class Prior(eqx.Module):
         return parts
 
 
+def check_prior(prior: Any, method: Any) -> None:
+    """Refuse anything but a `Prior` as the first argument of a method, with a hint where it is the simulator."""
+    if isinstance(prior, Prior):
+        return
+    name = type(method).__name__
+    if callable(prior):
+        raise InputError(
+            f"expected a Prior as the first argument of {name}; got a function, the simulator?; "
+            f"try {name}(prior, ...) with prior = unle.Prior.uniform(low, high)."
+        )
+    raise InputError(
+        f"expected a Prior as the first argument of {name}; got a {type(prior).__name__}; try {name}(unle.Prior(...))."
+    )
+
+
 @eqx.filter_jit
 def _draw_rows(prior: Prior, key: PRNGKeyArray, rows: Int[Array, " n"]) -> Float[Array, "n dim"]:
     return jax.vmap(lambda row: prior.draw(jr.fold_in(key, row)))(rows)
@@ -208,7 +254,7 @@ def _log_density_rows(prior: Prior, theta: Float[Array, "n dim"]) -> Float[Array
 def _checked_names(names: Sequence[str] | None, dim: int) -> tuple[str, ...]:
     if names is None:
         return tuple(f"theta_{i + 1}" for i in range(dim))
-    names = (names,) if isinstance(names, str) else tuple(names)
+    names = (names,) if isinstance(names, str) else tuple(names)  # an Index of pandas too
     if len(names) != dim:
         raise InputError(f"expected {dim} names, one per parameter; got {len(names)}: {', '.join(map(str, names))}.")
     if not all(isinstance(name, str) and name for name in names):
@@ -240,6 +286,13 @@ def _check_positive(**values: np.ndarray) -> None:
     for name, value in values.items():
         if not np.all(value > 0):
             raise InputError(f"expected {name} > 0 in every coordinate; got {value}.")
+
+
+def _family(block: dist.Distribution) -> str:
+    core = unwrap(block)
+    if type(core) is dist.TransformedDistribution:
+        return f"transformed {_family(core.base_dist)}"
+    return type(core).__name__
 
 
 def _same_numbers(block: dist.Distribution, other: dist.Distribution) -> bool:

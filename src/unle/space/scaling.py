@@ -29,6 +29,8 @@ REDUNDANT = 1e-4
 UNLIKE = 100 * REDUNDANT
 # Standard deviations beyond the extreme simulation from which an observation is called outside.
 OUTSIDE = 1.0
+CHECKED_ROWS = 20  # of an observation are compared with the simulations
+SHOWN_LINES = 3  # coordinates that a warning names
 
 
 class Standardiser(eqx.Module):
@@ -180,6 +182,16 @@ class XSpace(eqx.Module):
         if rows.ndim == 1:
             return self._check_row(rows, names)
         return [f"row {r}: {line}" for r, row in enumerate(rows) for line in self._check_row(row, names)]
+
+    def observation_warning(self, rows: Float[np.ndarray, "n dim_x"]) -> str | None:
+        """Return one sentence about all coordinates in which an observation is unlike every simulation, or None.
+
+        Args:
+            rows: the observation, of which the first rows are looked at.
+        """
+        lines = self.check_observation(rows[0] if len(rows) == 1 else rows[:CHECKED_ROWS])
+        more = f"; and {len(lines) - SHOWN_LINES} more such coordinates" if len(lines) > SHOWN_LINES else ""
+        return "; ".join(lines[:SHOWN_LINES]) + more if lines else None
 
     def _check_row(self, row: np.ndarray, names: tuple[str, ...]) -> list[str]:
         found = self._off_the_relations(row, names) | self._outside(row, names) | self._not_constant(row, names)

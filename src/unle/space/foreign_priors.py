@@ -1,0 +1,156 @@
+"""Distributions of scipy.stats and of PyTorch (those of sbi too), as the numpyro distributions that a prior is made of.
+
+Objects are recognised by the module of their class: neither PyTorch nor sbi is imported.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpyro import distributions as dist
+from numpyro.distributions import transforms
+
+from unle.arrays import as_array
+from unle.errors import InputError
+
+EXAMPLE = "try Prior(numpyro.distributions.Uniform(low, high)) or Prior.uniform(low, high)."
+
+
+def as_numpyro(distribution: Any) -> list[dist.Distribution]:
+    """Return the numpyro distributions, one per independent block, that a user's distribution stands for.
+
+    Raises:
+        InputError: the family has no counterpart, or the object is no distribution.
+    """
+    if isinstance(distribution, dist.Distribution):
+        return [distribution]
+    classes = type(distribution).__mro__
+    if any(kind.__module__.startswith("scipy.stats") for kind in classes):
+        return [_from_scipy(distribution)]
+    if any(kind.__module__.split(".")[0] == "torch" for kind in classes):
+        return _from_torch(distribution)
+    raise InputError(
+        f"expected a distribution of numpyro, scipy.stats or torch; got {_described(distribution)}; {EXAMPLE}"
+    )
+
+
+def named_blocks(distributions: Mapping[str, Any]) -> tuple[list[dist.Distribution], tuple[str, ...]]:
+    """Return the blocks of a dictionary from names to distributions, and one name per parameter.
+
+    A distribution of k > 1 parameters called "a" gives the names a_1, ..., a_k.
+    """
+    blocks: list[dist.Distribution] = []
+    names: list[str] = []
+    for name, distribution in distributions.items():
+        if not isinstance(name, str):
+            raise InputError(f"expected names as strings; got {name!r}.")
+        if isinstance(distribution, tuple | list | int | float | np.ndarray):
+            raise InputError(
+                f"expected a distribution for {name!r}; got {distribution!r}, which could mean limits or mean and "
+                "width; try numpyro.distributions.Uniform(low, high)."
+            )
+        own = as_numpyro(distribution)
+        size = sum(int(np.prod(block.shape(), dtype=int)) for block in own)
+        blocks += own
+        names += [name] if size == 1 else [f"{name}_{i + 1}" for i in range(size)]
+    return blocks, tuple(names)
+
+
+def _affine(base: dist.Distribution, loc: Any, scale: Any = 1.0) -> dist.Distribution:
+    """Return the distribution of loc + scale y."""
+    if np.all(np.asarray(loc) == 0) and np.all(np.asarray(scale) == 1):
+        return base
+    return dist.TransformedDistribution(base, transforms.AffineTransform(loc, scale))
+
+
+def _truncated(a: Any, b: Any, loc: Any, scale: Any) -> dist.Distribution:
+    low, high = np.asarray(loc + a * scale, float), np.asarray(loc + b * scale, float)
+    ends = {"low": low} if np.isfinite(low).all() else {}
+    ends |= {"high": high} if np.isfinite(high).all() else {}
+    return dist.TruncatedNormal(loc, scale, **ends)
+
+
+# By the family's name in scipy.stats: its shape parameters, loc and scale -> the numpyro distribution.
+SCIPY: dict[str, Callable[..., dist.Distribution]] = {
+    "beta": lambda a, b, loc, scale: _affine(dist.Beta(a, b), loc, scale),
+    "cauchy": dist.Cauchy,
+    "chi2": lambda df, loc, scale: _affine(dist.Gamma(df / 2, 0.5 / scale), loc),
+    "expon": lambda loc, scale: _affine(dist.Exponential(1 / scale), loc),
+    "gamma": lambda a, loc, scale: _affine(dist.Gamma(a, 1 / scale), loc),
+    "gumbel_r": dist.Gumbel,
+    "halfcauchy": lambda loc, scale: _affine(dist.HalfCauchy(scale), loc),
+    "halfnorm": lambda loc, scale: _affine(dist.HalfNormal(scale), loc),
+    "invgamma": lambda a, loc, scale: _affine(dist.InverseGamma(a, scale), loc),
+    "laplace": dist.Laplace,
+    "logistic": dist.Logistic,
+    "lognorm": lambda s, loc, scale: _affine(dist.LogNormal(np.log(scale), s), loc),
+    "loguniform": lambda a, b, loc, scale: _affine(dist.LogUniform(a * scale, b * scale), loc),
+    "norm": dist.Normal,
+    "pareto": lambda b, loc, scale: _affine(dist.Pareto(scale, b), loc),
+    "reciprocal": lambda a, b, loc, scale: _affine(dist.LogUniform(a * scale, b * scale), loc),
+    "t": dist.StudentT,
+    "truncnorm": _truncated,
+    "uniform": lambda loc, scale: dist.Uniform(loc, loc + scale),
+    "weibull_min": lambda c, loc, scale: _affine(dist.Weibull(scale, c), loc),
+}
+
+
+def _from_scipy(frozen: Any) -> dist.Distribution:
+    kind = type(frozen).__name__
+    if kind == "multivariate_normal_frozen":
+        return dist.MultivariateNormal(np.asarray(frozen.mean, float), np.asarray(frozen.cov, float))
+    if kind == "Normal":  # of the newer classes of scipy.stats
+        return dist.Normal(np.asarray(frozen.mu), np.asarray(frozen.sigma))
+    if kind == "Uniform":
+        return dist.Uniform(np.asarray(frozen.a), np.asarray(frozen.b))
+    if not hasattr(frozen, "dist"):
+        name = getattr(frozen, "name", kind)
+        raise InputError(f"expected a frozen distribution of scipy.stats; got {name}; try scipy.stats.norm(0, 1).")
+    name = str(frozen.dist.name)
+    if name not in SCIPY:
+        raise InputError(
+            f"expected one of the families {', '.join(sorted(SCIPY))}, multivariate_normal; "
+            f"got scipy.stats.{name}; try one of these, or a distribution of numpyro."
+        )
+    shapes, loc, scale = frozen.dist._parse_args(*frozen.args, **frozen.kwds)
+    return SCIPY[name](*(np.asarray(value, float) for value in (*shapes, loc, scale)))
+
+
+# By the class's name in torch.distributions: the names of its parameters, there and in numpyro.
+TORCH: dict[str, tuple[type[dist.Distribution], tuple[str, ...]]] = {
+    "Beta": (dist.Beta, ("concentration1", "concentration0")),
+    "Cauchy": (dist.Cauchy, ("loc", "scale")),
+    "Exponential": (dist.Exponential, ("rate",)),
+    "Gamma": (dist.Gamma, ("concentration", "rate")),
+    "Gumbel": (dist.Gumbel, ("loc", "scale")),
+    "HalfCauchy": (dist.HalfCauchy, ("scale",)),
+    "HalfNormal": (dist.HalfNormal, ("scale",)),
+    "Laplace": (dist.Laplace, ("loc", "scale")),
+    "LogNormal": (dist.LogNormal, ("loc", "scale")),
+    "MultivariateNormal": (dist.MultivariateNormal, ("loc", "covariance_matrix")),
+    "Normal": (dist.Normal, ("loc", "scale")),
+    "Pareto": (dist.Pareto, ("scale", "alpha")),
+    "StudentT": (dist.StudentT, ("df", "loc", "scale")),
+    "Uniform": (dist.Uniform, ("low", "high")),
+    "Weibull": (dist.Weibull, ("scale", "concentration")),
+}
+
+
+def _from_torch(distribution: Any) -> list[dist.Distribution]:
+    parts = getattr(distribution, "dists", None)
+    if parts is not None:  # sbi's MultipleIndependent
+        return [block for part in parts for block in as_numpyro(part)]
+    for kind in type(distribution).__mro__:
+        if kind.__name__ == "Independent":  # sbi's BoxUniform is one
+            return _from_torch(distribution.base_dist)
+        if kind.__name__ in TORCH:
+            family, parameters = TORCH[kind.__name__]
+            return [family(*(as_array(getattr(distribution, name), name) for name in parameters))]
+    raise InputError(
+        f"expected one of the families {', '.join(sorted(TORCH))}, Independent, BoxUniform; "
+        f"got torch's {type(distribution).__name__}; try one of these, or a distribution of numpyro."
+    )
+
+
+def _described(value: Any) -> str:
+    return "a function" if callable(value) and not isinstance(value, type) else f"a {type(value).__name__}"
