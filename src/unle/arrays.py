@@ -55,8 +55,12 @@ def column_names(values: Any) -> tuple[str, ...]:
     return names if all(isinstance(name, str) for name in names) else ()
 
 
-def as_count(n: Any, name: str = "n") -> int:
+def as_count(n: Any, what: str = "draws") -> int:
     """Return a positive whole number, also from a float such as 1e3.
+
+    Args:
+        n: the number.
+        what: is counted, for the message.
 
     Raises:
         InputError: it is not whole, not positive, or not a number.
@@ -69,11 +73,11 @@ def as_count(n: Any, name: str = "n") -> int:
     try:
         value = float(n)
     except (TypeError, ValueError):
-        raise InputError(f"expected `{name}` as a whole number; got {n!r}; try {name}=1000.") from None
+        value = math.nan
     if isinstance(n, bool) or not math.isfinite(value) or value != int(value):
-        raise InputError(f"expected `{name}` as a whole number; got {n!r}; try {name}=1000.")
+        raise InputError(f"expected a whole number of {what}; got n = {n!r}; try n=1000.")
     if value < 1:
-        raise InputError(f"expected a positive number for `{name}`; got {n!r}; try {name}=1000.")
+        raise InputError(f"expected a positive number of {what}; got n = {n!r}; try n=1000.")
     return int(value)
 
 

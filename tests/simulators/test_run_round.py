@@ -308,7 +308,7 @@ def test_a_batched_simulator_with_the_wrong_number_of_rows_is_stopped_with_advic
 
 @pytest.mark.parametrize("n", [0, -1])
 def test_a_wrong_number_is_refused(n):
-    with pytest.raises(InputError, match="positive whole number"):
+    with pytest.raises(InputError, match="positive number of simulations"):
         simulate(noisy, Box(), n)
 
 

@@ -53,15 +53,15 @@ def conditional(
         posterior: with a density; a wrapper that corrects the normaliser works as well.
         x_o: the observation.
         centre: where the others are held, such as the most probable theta.
-        low: begin of every axis; the prior's bound by default.
+        low: begin of every axis; the prior's bound, or a low quantile of it, by default.
         high: end of every axis.
         points: of every axis.
     """
     centre = np.asarray(centre, float)
     dim = posterior.prior.dim
-    bounds = posterior.prior.bounds
-    low = np.asarray(bounds[0] if low is None else low, float)
-    high = np.asarray(bounds[1] if high is None else high, float)
+    limits = posterior.prior.limits()
+    low = np.asarray(limits[0] if low is None else low, float)
+    high = np.asarray(limits[1] if high is None else high, float)
     if centre.shape != (dim,) or not np.isfinite(np.stack([low, high])).all() or dim > MOST:
         raise InputError(
             f"expected a centre of {dim} numbers, finite ends and {MOST} parameters at most; try low, high."

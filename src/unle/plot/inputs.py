@@ -6,24 +6,26 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from unle.arrays import as_array, column_names
 from unle.errors import InputError
+from unle.posterior import Draws
+from unle.space import Prior
+
+PRIOR_DRAWS = 10_000  # that stand for a `Prior`
 
 
 def as_draws(values: Any, name: str, dim: int | None = None) -> Float[np.ndarray, "n dim"]:
     """Return draws as an array of shape (n, d).
 
     Args:
-        values: `Draws`, or an array with one draw per row.
+        values: `Draws`, ArviZ data, a `Prior` (which is drawn from), a table, or an array with one draw per row.
         name: of the argument, for the message.
         dim: the number of columns that they must have, if known.
 
     Raises:
         InputError: the shape is another, or a value is not finite.
     """
-    try:
-        array = np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        raise InputError(f"expected `{name}` as an array of draws; got {type(values).__name__}.") from None
+    array = as_array(_drawn(values), name)
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(f"expected `{name}` of shape (n, d); got {array.shape}; try one draw per row.")
     if dim is not None and array.shape[1] != dim:
@@ -31,6 +33,19 @@ def as_draws(values: Any, name: str, dim: int | None = None) -> Float[np.ndarray
     if not np.isfinite(array).all():
         raise InputError(f"expected finite values in `{name}`; got NaN or inf.")
     return array
+
+
+def names_of(values: Any, names: Sequence[str] | None) -> Sequence[str] | None:
+    """Return the names given, or else those that the draws come with, or None."""
+    return names if names is not None else column_names(_drawn(values)) or None
+
+
+def _drawn(values: Any) -> Any:
+    """Return draws of a prior, the draws in ArviZ data, and anything else as it is."""
+    if isinstance(values, Prior):
+        return Draws(values.sample(PRIOR_DRAWS)[None], values.names, np.zeros((1, 0)), 0)
+    is_arviz = hasattr(values, "data_vars") or (hasattr(values, "posterior") and not hasattr(values, "columns"))
+    return Draws.from_arviz(values) if is_arviz else values
 
 
 def as_names(names: Sequence[str] | None, dim: int) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from unle.plot.inputs import as_draws, as_names, plain_label, span
+from unle.plot.inputs import as_draws, as_names, names_of, plain_label, span
 from unle.plot.style import FAINT, LEARNED, TRUTH, style
 
 BINS = 60
@@ -18,9 +18,9 @@ def marginals(
     """Show every parameter's posterior over its prior.
 
     Args:
-        draws: `Draws`, or an array (n, d).
+        draws: `Draws`, ArviZ data, a table, or an array (n, d).
         names: of the parameters; those of `Draws` if not given.
-        prior: draws of the prior, (m, d).
+        prior: the `Prior`, or draws of it, (m, d).
         truth: known values, (d,).
         mode: the most probable theta, (d,), marked by a triangle.
 
@@ -37,7 +37,7 @@ def marginals(
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    names = getattr(draws, "names", None) if names is None else names
+    names = names_of(draws, names)
     draws = as_draws(draws, "draws")
     dim = draws.shape[1]
     names = as_names(names, dim)

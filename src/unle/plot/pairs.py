@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.plot.inputs import as_draws, as_names, plain_label, span
+from unle.plot.inputs import as_draws, as_names, names_of, plain_label, span
 from unle.plot.mosaic import mosaic
 from unle.plot.style import EXACT, LEARNED, TRUTH, style
 
@@ -29,9 +29,10 @@ def pairs(
     """Show the marginals and the pairs of a posterior.
 
     Args:
-        draws: `Draws`, or an array (n, d), d up to 40; beyond eight, densities and correlations in one picture.
+        draws: `Draws`, ArviZ data, a table, or an array (n, d), d up to 40; beyond eight, densities and correlations in
+            one picture.
         names: of the parameters; those of `Draws` if not given.
-        reference: draws to compare with, (m, d).
+        reference: draws to compare with, of the same kinds.
         truth: known parameter values, (d,), marked in every panel.
         labels: what the two sets of draws are called.
 
@@ -47,7 +48,7 @@ def pairs(
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    names = getattr(draws, "names", None) if names is None else names
+    names = names_of(draws, names)
     draws = as_draws(draws, "draws")
     dim = draws.shape[1]
     if dim > MOST:

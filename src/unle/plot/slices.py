@@ -20,18 +20,18 @@ def likelihood_slices(posterior: Any, x_o: Any, centre: Any, *, low: Any = None,
         posterior: fitted; anything with `prior` and `log_prob(theta, x_o)`.
         x_o: the observation.
         centre: the point, (d,), such as the most probable theta.
-        low: begin of every axis; the prior's bound by default.
+        low: begin of every axis; the prior's bound, or a low quantile of it, by default.
         high: end of every axis.
     """
     from matplotlib.figure import Figure
 
     centre = np.asarray(centre, float)
-    bounds = posterior.prior.bounds
-    low = np.asarray(bounds[0] if low is None else low, float)
-    high = np.asarray(bounds[1] if high is None else high, float)
+    limits = posterior.prior.limits()
+    low = np.asarray(limits[0] if low is None else low, float)
+    high = np.asarray(limits[1] if high is None else high, float)
     dim = len(centre)
     if not np.isfinite(np.stack([low, high])).all():
-        raise InputError("expected finite ends of every axis; this prior has none; try low=..., high=....")
+        raise InputError("expected finite `low` and `high`; got NaN or inf.")
     axes_of = np.linspace(low, high, POINTS).T
     points = np.tile(centre, (dim, POINTS, 1))
     for i in range(dim):

@@ -141,14 +141,14 @@ class Draws:
 
     @classmethod
     def from_arviz(cls, data: Any) -> "Draws":
-        """Return the draws in a DataTree or InferenceData of ArviZ, from any program, with a group `posterior`.
+        """Return the draws in a DataTree, an InferenceData or a group `posterior` of ArviZ, made by any program.
 
         Elements of a variable with further axes become parameters of their own: a[0], a[1], ...
 
         Raises:
             InputError: there is no group `posterior` with the axes chain and draw.
         """
-        posterior = getattr(data, "posterior", None)
+        posterior = getattr(data, "posterior", data)  # or the group itself
         variables = getattr(posterior, "data_vars", None)
         if variables is None or not {"chain", "draw"} <= set(posterior.dims):
             raise InputError(

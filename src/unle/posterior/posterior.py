@@ -79,7 +79,7 @@ class Posterior(eqx.Module):
         sampler = default_sampler(self.likelihood) if self.sampler is None else self.sampler
         return "\n".join([*lines, f"  sampler: {brief(sampler)}"])
 
-    def sample(self, x_o: Any, n: int = DRAWS, *, seed: int = 0, sampler: Sampler | None = None) -> Draws:
+    def sample(self, x_o: Any, n: int | float = DRAWS, *, seed: int = 0, sampler: Sampler | None = None) -> Draws:
         """Draw from the posterior given one observation.
 
         Args:
@@ -96,7 +96,7 @@ class Posterior(eqx.Module):
     def sample_many(
         self,
         observations: Sequence[Any],
-        n: int = DRAWS,
+        n: int | float = DRAWS,
         *,
         seed: int = 0,
         sampler: Sampler | None = None,

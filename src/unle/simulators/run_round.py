@@ -26,6 +26,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from unle.arrays import as_count
 from unle.errors import InputError, StoreError, UnleWarning
 from unle.progress import AbstractBar, progress
 from unle.simulators.dispatch import Plan, dispatch
@@ -53,7 +54,7 @@ class Samples(Protocol):
 def simulate(
     simulator: Callable,
     prior: Samples,
-    n: int,
+    n: int | float,
     *,
     seed: int = 0,
     round: int = 0,
@@ -101,10 +102,9 @@ def simulate(
         >>> sims.theta.shape, sims.x.shape, bool(sims.valid.all())
         ((100, 1), (100, 1), True)
     """
-    if not isinstance(n, int | np.integer) or n < 1:
-        raise InputError(f"expected `n`, the number of simulations, to be a positive whole number; got {n!r}")
+    n = as_count(n, "simulations")
     _check_seed(seed)
-    theta = np.asarray(prior.sample(int(n), seed=seed), dtype=np.float64)
+    theta = np.asarray(prior.sample(n, seed=seed), dtype=np.float64)
     options = {"workers": workers, "executor": executor, "timeout": timeout, "isolate": isolate}
     return simulate_at(simulator, theta, seed=seed, round=round, store=store, **options)
 

@@ -4,7 +4,7 @@ A `Prior` is a distribution, or several as independent blocks, with a name for e
 density, and offers smooth coordinates u on all of R^d in which samplers move.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -55,7 +55,7 @@ class Prior(eqx.Module):
     def __init__(
         self,
         distribution: Any,
-        names: Sequence[str] | None = None,
+        names: Iterable[str] | None = None,
     ):
         if isinstance(distribution, Mapping):
             if names is not None:
@@ -73,20 +73,20 @@ class Prior(eqx.Module):
             check_density(block, bijection)
 
     @classmethod
-    def uniform(cls, low: Numbers, high: Numbers, names: Sequence[str] | None = None) -> "Prior":
+    def uniform(cls, low: Numbers, high: Numbers, names: Iterable[str] | None = None) -> "Prior":
         """Return the uniform prior on the box low <= theta <= high."""
         low, high = _vectors(low=low, high=high)
         return cls(dist.Uniform(low, high, validate_args=False), names)
 
     @classmethod
-    def normal(cls, mean: Numbers, sd: Numbers, names: Sequence[str] | None = None) -> "Prior":
+    def normal(cls, mean: Numbers, sd: Numbers, names: Iterable[str] | None = None) -> "Prior":
         """Return independent normals with the given means and standard deviations."""
         mean, sd = _vectors(mean=mean, sd=sd)
         _check_positive(sd=sd)
         return cls(dist.Normal(mean, sd, validate_args=False), names)
 
     @classmethod
-    def lognormal(cls, mu: Numbers, sigma: Numbers, names: Sequence[str] | None = None) -> "Prior":
+    def lognormal(cls, mu: Numbers, sigma: Numbers, names: Iterable[str] | None = None) -> "Prior":
         """Return independent log-normals: log theta is normal with mean mu and standard deviation sigma."""
         mu, sigma = _vectors(mu=mu, sigma=sigma)
         _check_positive(sigma=sigma)
@@ -127,7 +127,7 @@ class Prior(eqx.Module):
         more = f", and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
         return f"Prior({', '.join(parts[:SHOWN])}{more})"
 
-    def sample(self, n: int, *, seed: int = 0) -> Float[np.ndarray, "n dim"]:
+    def sample(self, n: int | float, *, seed: int = 0) -> Float[np.ndarray, "n dim"]:
         """Draw n parameter vectors, shape (n, d).
 
         Row i depends on (seed, i) only, so that a longer sample begins with the shorter one.
@@ -251,7 +251,7 @@ def _log_density_rows(prior: Prior, theta: Float[Array, "n dim"]) -> Float[Array
     return jax.vmap(prior.log_density)(theta)
 
 
-def _checked_names(names: Sequence[str] | None, dim: int) -> tuple[str, ...]:
+def _checked_names(names: Iterable[str] | None, dim: int) -> tuple[str, ...]:
     if names is None:
         return tuple(f"theta_{i + 1}" for i in range(dim))
     names = (names,) if isinstance(names, str) else tuple(names)  # an Index of pandas too

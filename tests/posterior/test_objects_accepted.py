@@ -1,0 +1,329 @@
+"""Objects that users of scipy, sbi, pandas, xarray and ArviZ bring along."""
+
+import sys
+from types import SimpleNamespace
+
+import jaxtyping
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats as st
+import xarray as xr
+from numpyro import distributions as dist
+
+import unle
+from unle import plot
+from unle.arrays import as_array, as_count, brief, column_names
+from unle.diagnose import conditional
+from unle.errors import InputError, StoreError, UnleWarning
+from unle.methods.inputs import as_simulations
+from unle.posterior import Draws, Posterior, TemperedSmc
+from unle.samplers import Sweep
+from unle.simulators import Simulations
+
+
+class Tensor:
+    """What a tensor of PyTorch with a gradient does: it refuses to become an array."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values, np.float32)
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+
+    def detach(self):
+        return self
+
+    cpu = detach
+
+    def numpy(self):
+        return self.values
+
+
+def torch_like(name, *bases, module="torch.distributions", **parameters):
+    """Return an object of a class with this name and module."""
+    return type(name, bases, {"__module__": module, **parameters})()
+
+
+def like_torch():
+    """Yield (name, distribution, equivalent of scipy) that look like those of PyTorch and sbi."""
+    box = torch_like("Uniform", low=Tensor([-1.0, 0.0]), high=Tensor([1.0, 4.0]))
+    independent = type(torch_like("Independent"))
+    full = Tensor([[2.0, 0.5], [0.5, 1.0]])
+    scipys = st.uniform([-1.0, 0.0], [2.0, 4.0]), st.multivariate_normal([1.0, 2.0], full.values)
+    yield "Uniform", box, scipys[0]
+    yield "Normal", torch_like("Normal", loc=Tensor(1.0), scale=Tensor(2.0)), st.norm(1.0, 2.0)
+    yield "Independent", torch_like("Independent", base_dist=box), scipys[0]
+    yield "BoxUniform", torch_like("BoxUniform", independent, module="sbi.utils.torchutils", base_dist=box), scipys[0]
+    normal = torch_like("MultivariateNormal", loc=Tensor([1.0, 2.0]), covariance_matrix=full)
+    yield "MultivariateNormal", normal, scipys[1]
+
+
+SCIPY = [
+    st.uniform(2, 3),
+    st.norm(1, 2),
+    st.lognorm(0.5, scale=2),
+    st.lognorm(0.5, loc=1, scale=2),
+    st.expon(1, 2),
+    st.gamma(2, 1, 3),
+    st.beta(2, 3, 1, 2),
+    st.halfnorm(scale=2),
+    st.halfcauchy(scale=2),
+    st.cauchy(1, 2),
+    st.t(4, 1, 2),
+    st.truncnorm(-1, 2, 1, 2),
+    st.truncnorm(0, np.inf, 1, 2),
+    st.loguniform(0.1, 10),
+    st.weibull_min(2, scale=3),
+    st.pareto(3, scale=2),
+    st.invgamma(3, scale=2),
+    st.chi2(3),
+    st.gumbel_r(1, 2),
+    st.logistic(1, 2),
+    st.laplace(1, 2),
+]
+
+
+@pytest.mark.parametrize("frozen", SCIPY, ids=lambda frozen: frozen.dist.name)
+def test_frozen_distributions_of_scipy(frozen):
+    prior = unle.Prior(frozen)
+    theta = frozen.ppf([0.1, 0.5, 0.9])
+    np.testing.assert_allclose(prior.log_prob(theta[:, None]), frozen.logpdf(theta), atol=1e-5)
+    again = unle.Prior.from_spec(prior.spec())
+    np.testing.assert_array_equal(again.bounds, prior.bounds)
+
+
+@pytest.mark.parametrize(("name", "distribution", "same"), list(like_torch()), ids=lambda value: str(value)[:18])
+def test_distributions_of_torch(name, distribution, same):
+    prior = unle.Prior(distribution)
+    theta = np.array([[0.5] * prior.dim, [0.8] * prior.dim])
+    expected = same.logpdf(theta)
+    expected = expected if expected.ndim == 1 else expected.sum(axis=1)
+    np.testing.assert_allclose(prior.log_prob(theta), expected, atol=1e-5)
+
+
+def test_torch_itself():
+    torch = pytest.importorskip("torch")
+    box = torch.distributions.Independent(torch.distributions.Uniform(torch.zeros(2), torch.ones(2)), 1)
+    np.testing.assert_array_equal(unle.Prior(box).bounds[1], [1, 1])
+    theta = torch.rand(64, 2, requires_grad=True)
+    assert Simulations.from_arrays(theta, 2 * theta).x.shape == (64, 2)
+
+
+def test_priors_do_not_import_torch():
+    assert unle.Prior(st.norm()).dim == 1
+    assert "torch" not in sys.modules
+
+
+def test_a_list_and_a_dictionary_of_several_kinds():
+    pair = torch_like("Uniform", low=Tensor([0.0, 0.0]), high=Tensor([1.0, 2.0]))
+    assert unle.Prior([st.norm(), dist.Normal(0, 1), pair]).dim == 4
+    prior = unle.Prior({"beta": st.uniform(0, 1), "gamma": dist.LogNormal(0, 1), "w": pair})
+    assert prior.names == ("beta", "gamma", "w_1", "w_2")
+    assert "beta ~ Uniform on [0, 1]" in repr(prior)
+    several = torch_like("MultipleIndependent", dists=[pair, st.norm()])
+    assert unle.Prior(several).dim == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"beta": (0, 1)}, "could mean limits or mean and width"),
+        (st.kappa3(1.0), "expected one of the families beta, .*; got scipy.stats.kappa3"),
+        (st.poisson(3), "got scipy.stats.poisson"),
+        (st.norm, "expected a frozen distribution of scipy.stats; got norm"),
+        (torch_like("VonMises"), "got torch's VonMises"),
+        (lambda theta: theta, "got a function"),
+        ({}, "at least one distribution"),
+    ],
+)
+def test_what_is_no_prior_gets_one_sentence(wrong, sentence):
+    with pytest.raises(InputError, match=sentence):
+        unle.Prior(wrong)
+
+
+THETA = np.random.default_rng(0).uniform(size=(40, 2))
+X = np.column_stack([THETA, THETA.sum(axis=1)])
+NAMES, X_NAMES = ["growth", "noise"], ["a", "b", "c"]
+TABLES = {
+    "list": (THETA.tolist(), X.tolist()),
+    "numpy": (THETA, X),
+    "pandas": (pd.DataFrame(THETA, columns=NAMES), pd.DataFrame(X, columns=X_NAMES)),
+    "pandas in another order": (pd.DataFrame(THETA[:, ::-1], columns=NAMES[::-1]), pd.DataFrame(X, columns=X_NAMES)),
+    "xarray": (
+        xr.DataArray(THETA, dims=("row", "parameter"), coords={"parameter": NAMES}),
+        xr.Dataset({name: ("row", X[:, i]) for i, name in enumerate(X_NAMES)}),
+    ),
+    "dictionary": (dict(zip(NAMES, THETA.T, strict=True)), dict(zip(X_NAMES, X.T, strict=True))),
+    "torch": (Tensor(THETA), Tensor(X)),
+    "list of tensors": ([Tensor(row) for row in THETA], [Tensor(row) for row in X]),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_tables_to_fit(kind):
+    prior = unle.Prior.uniform([0, 0], [1, 1], NAMES)
+    record = as_simulations(TABLES[kind], prior)
+    np.testing.assert_allclose(record.theta, THETA, rtol=1e-6)
+    np.testing.assert_allclose(record.x, X, rtol=1e-6)
+    named = kind not in ("list", "numpy", "torch", "list of tensors")
+    assert record.x_names == (tuple(X_NAMES) if named else ())
+
+
+def test_columns_with_other_names_than_the_prior_are_refused_unless_the_prior_has_none():
+    table = pd.DataFrame(THETA, columns=["p", "q"])
+    with pytest.raises(InputError, match="expected theta with the columns growth, noise, as the prior; got p, q"):
+        as_simulations((table, X), unle.Prior.uniform([0, 0], [1, 1], NAMES))
+    assert len(as_simulations((table, X), unle.Prior.uniform([0, 0], [1, 1]))) == 40
+
+
+def test_names_of_columns_may_name_the_prior():
+    assert unle.Prior.uniform([0, 0], [1, 1], pd.DataFrame(THETA, columns=NAMES).columns).names == tuple(NAMES)
+    assert column_names(pd.DataFrame(THETA)) == ()
+    assert column_names(THETA) == ()
+
+
+@pytest.mark.parametrize("wrong", ["three", object(), [[1, 2], [3]]])
+def test_what_holds_no_numbers_gets_one_sentence(wrong):
+    with pytest.raises(InputError, match="expected `x` as an array of numbers"):
+        as_array(wrong, "x")
+
+
+@pytest.mark.parametrize(("n", "whole"), [(1000, 1000), (1e3, 1000), (np.int64(5), 5), (np.float32(4), 4)])
+def test_whole_numbers(n, whole):
+    assert as_count(n) == whole
+
+
+@pytest.mark.parametrize("n", [2.5, 0, -1e3, "many", None, float("nan"), float("inf"), True])
+def test_other_numbers_get_one_sentence(n):
+    with pytest.raises(InputError, match="number of draws; got n = "):
+        as_count(n)
+
+
+def simulator(theta, rng):
+    return theta
+
+
+@pytest.mark.parametrize("method", [unle.AUNLE, unle.NLE, unle.SMNLE, unle.SUNLE, unle.SNLE])
+def test_arguments_the_wrong_way_round(method, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # types are checked in tests only
+    prior = unle.Prior.uniform([0.0], [1.0])
+    with pytest.raises(
+        InputError, match=f"expected a Prior as the first argument of {method.__name__}; got a function"
+    ):
+        method(simulator, prior)
+    assert repr(method(prior)) == f"{method.__name__}(prior={prior!r})"
+
+
+def test_settings_that_differ_from_the_defaults_are_shown():
+    assert brief(unle.AUNLE(unle.Prior.normal([0.0], 1.0), members=2)).endswith(", members=2)")
+    assert len(repr(unle.Prior.normal(np.zeros(31), 1.0))) < 200
+
+
+@pytest.fixture(scope="module")
+def posterior(linear_gaussian):
+    prior, likelihood, _ = linear_gaussian.fitted(np.random.default_rng(0))
+    return Posterior(prior, likelihood, TemperedSmc(islands=2, particles=200, sweep=Sweep(walks=2, langevin=0)))
+
+
+OBSERVED = [104.0, 35.0]
+
+
+@pytest.mark.parametrize(
+    "x_o",
+    [
+        OBSERVED,
+        np.array(OBSERVED),
+        pd.Series(OBSERVED),
+        pd.DataFrame([OBSERVED]),
+        xr.DataArray(OBSERVED),
+        Tensor(OBSERVED),
+    ],
+    ids=["list", "numpy", "series", "frame", "xarray", "torch"],
+)
+def test_observations(posterior, x_o):
+    theta = posterior.prior.sample(3)
+    np.testing.assert_array_equal(posterior.log_prob(Tensor(theta), x_o), posterior.log_prob(theta, OBSERVED))
+
+
+@pytest.fixture(scope="module")
+def draws(posterior):
+    return posterior.sample(OBSERVED, 2e2, seed=0)
+
+
+def test_draws_by_name_as_a_table_and_as_text(draws, tmp_path):
+    first = draws.names[0]
+    np.testing.assert_array_equal(draws[first], np.asarray(draws)[:, 0])
+    np.testing.assert_array_equal(draws[list(draws.names)], np.asarray(draws))
+    np.testing.assert_array_equal(draws[:5], np.asarray(draws)[:5])
+    with pytest.raises(InputError, match="expected one of the parameters .*; got 'delta'"):
+        draws["delta"]
+    table = draws.to_pandas()
+    assert tuple(table.columns) == draws.names
+    assert len(table) == len(draws)
+    assert repr(draws).startswith(f"Draws({len(draws)} of {first}, ")
+    with pytest.raises(StoreError, match="nowhere/draws.nc could not be written"):
+        draws.save(tmp_path / "nowhere" / "draws.nc")
+    with pytest.raises(StoreError, match="could not be read"):
+        Draws.load(tmp_path / "missing.nc")
+
+
+def test_the_summary_fits_on_a_screen_and_has_central_intervals(draws):
+    table = draws.summary()
+    assert {"mean", "sd", "eti95_lb", "eti95_ub", "ess_bulk", "ess_tail", "r_hat"} == set(table.columns)
+    np.testing.assert_allclose(table["eti95_lb"], np.quantile(np.asarray(draws, float), 0.025, axis=0), rtol=0.05)
+    assert max(map(len, str(table).splitlines())) <= 80
+
+
+def test_a_posterior_says_what_it_is_in_a_few_lines(posterior):
+    lines = repr(posterior).splitlines()
+    assert len(lines) <= 6
+    assert max(map(len, lines)) <= 120
+    assert "TemperedSmc(islands=2, particles=200" in lines[-1]
+
+
+def test_an_observation_far_from_the_simulations_gives_one_warning(posterior):
+    with pytest.warns(UnleWarning, match=r"x_o\[0\] .*; x_o\[1\]") as caught:
+        posterior.log_prob(posterior.prior.sample(1), [1e5, -1e5])
+    assert len(caught) == 1
+
+
+def test_arviz_there_and_back(draws):
+    tree = draws.to_arviz()
+    for data in (
+        tree,
+        tree["posterior"].to_dataset(),
+        SimpleNamespace(posterior=tree["posterior"].to_dataset(), attrs={}),
+    ):
+        again = Draws.from_arviz(data)
+        assert again.names == draws.names
+        np.testing.assert_array_equal(again.values, draws.values)
+    vector = xr.Dataset({"a": (("chain", "draw", "k"), np.zeros((2, 5, 3)))})
+    assert Draws.from_arviz(vector).names == ("a[0]", "a[1]", "a[2]")
+    with pytest.raises(InputError, match="group `posterior`"):
+        Draws.from_arviz(xr.Dataset({"a": ("row", np.zeros(3))}))
+
+
+def test_figures_take_priors_draws_arviz_tables_and_arrays(posterior, draws):
+    figure = plot.marginals(draws, prior=posterior.prior)
+    assert [axis.get_title() for axis in figure.axes] == list(draws.names)
+    for values in (draws.to_arviz(), draws.to_pandas()):
+        axes = plot.pairs(values).axes
+        assert axes[-1].get_xlabel() == draws.names[-1]
+    assert len(plot.pairs(np.asarray(draws), reference=posterior.prior).axes) == 3
+    with pytest.raises(InputError, match="`draws` of shape"):
+        plot.pairs([1.0, 2.0])
+
+
+def test_priors_without_bounds_have_limits(posterior):
+    low, high = posterior.prior.limits()
+    assert np.isfinite(low).all()
+    assert (low < high).all()
+    centre = posterior.prior.sample(1)[0]
+    record = conditional(posterior, OBSERVED, centre, points=5)
+    np.testing.assert_allclose(record.axes[:, [0, -1]], np.stack([low, high], axis=1))
+    assert len(plot.likelihood_slices(posterior, OBSERVED, centre).axes) >= 2
+    bounded = unle.Prior([dist.Uniform(0, 1), dist.HalfNormal(1.0)])
+    np.testing.assert_array_equal(np.isfinite(bounded.bounds[1]), [True, False])
+    assert bounded.limits()[0].tolist() == [0, 0]
+    assert 2 < bounded.limits()[1][1] < 5
