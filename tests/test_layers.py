@@ -19,7 +19,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 LIBRARY = {
     "arrays": 0,
     "compiling": 0,
-    "errors": 0,
+    "errors": -1,  # imported by all others
     "progress": 0,
     "space": 1,
     "store": 1,
@@ -115,7 +115,7 @@ LAZY = {
 }
 
 # Rooms whose code runs in simulator workers, where jax is slow to import and may deadlock after a fork.
-WITHOUT_JAX = {"unle": {"simulators", "errors", "progress"}, "unle_bench": {"__init__", "pyloric"}}
+WITHOUT_JAX = {"unle": {"arrays", "simulators", "errors", "progress"}, "unle_bench": {"__init__", "pyloric"}}
 # The exception runs in the driver, and imports jax only when a JAX simulator is called.
 IN_THE_DRIVER = {Path("unle/simulators/jax_simulator.py")}
 # Engines in JAX and in Numba: these files, and nobody who imports them when a module loads.
