@@ -1,0 +1,42 @@
+"""Execute the tutorials and store their outputs: text and pictures, no progress lines.
+
+    python scripts/notebooks.py [docs/tutorials/influenza.ipynb ...]
+
+Without names, all of them. Needs the extra `docs`. Edit a notebook, run this, then read whether its text still says what
+it prints: `tests/test_tutorials.py` compares the numbers.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
+
+
+def execute(path: Path) -> nbformat.NotebookNode:
+    """Return a notebook with the outputs of a fresh run."""
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=3600, kernel_name="python3", record_timing=False).execute()
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [one for one in cell.outputs if one.get("name") != "stderr"]
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    return notebook
+
+
+def main() -> None:
+    """Execute the notebooks named on the command line, or all."""
+    for path in [Path(name) for name in sys.argv[1:]] or sorted(FOLDER.glob("*.ipynb")):
+        start = time.perf_counter()
+        nbformat.write(execute(path), path)
+        print(f"{path.name}: {time.perf_counter() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
