@@ -5,13 +5,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test lint types slow clean help
+.PHONY: demo test lint types slow docs clean help
 
 help:
 	@echo "make demo   a small inference from start to finish, with figures"
 	@echo "make test   style, types and the fast tests (ten to fifteen minutes on two cores)"
 	@echo "make slow   the long tests: end-to-end fits against exact posteriors"
+	@echo "make docs   the website, in site/; open site/index.html"
 	@echo "make lint   style only          make types  types only"
 	@echo "make clean  remove the virtual environment and caches"
 
@@ -31,6 +33,14 @@ types: $(STAMP)
 slow: $(STAMP)
 	$(BIN)/pytest -m slow
 
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 JAX_PLATFORMS=cpu $(BIN)/mkdocs build --strict --quiet
+	@echo "the website is in site/: open site/index.html"
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	@touch $(DOCS_STAMP)
+
 # sbibm is installed for its data files alone (the official observations and reference posteriors): its own
 # dependencies are heavy and old. Without it the built-in tasks use observations of their own.
 $(STAMP): pyproject.toml constraints.txt
@@ -43,5 +53,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache build dist site
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

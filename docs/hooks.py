@@ -59,7 +59,7 @@ def page_of(path: Path) -> tuple[str, dict[str, bytes]]:
                 parts.append(f"![{alternative(parts)}]({name})")
             else:
                 text = "".join(output.get("text", data.get("text/plain", "")))
-                parts.append(f'```{{.text .output}}\n{text.rstrip()}\n```')
+                parts.append(f"```{{.text .output}}\n{text.rstrip()}\n```")
     parts.append(f"---\n\n[Download this notebook]({path.name}){{download}}")
     return "\n\n".join(parts), pictures
 

@@ -2,8 +2,8 @@
 
     python scripts/notebooks.py [docs/tutorials/influenza.ipynb ...]
 
-Without names, all of them. Needs the extra `docs`. Edit a notebook, run this, then read whether its text still says what
-it prints: `tests/test_tutorials.py` compares the numbers.
+Without names, all of them. Needs the extra `docs`. Edit a notebook, run this, then read whether its text still says
+what it prints: `tests/test_tutorials.py` compares the numbers.
 """
 
 import sys
