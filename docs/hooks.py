@@ -5,6 +5,7 @@ Both happen when the site is built. The pages need no script and nothing from th
 
 import base64
 import html
+import importlib
 import json
 import re
 from pathlib import Path
@@ -27,8 +28,15 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, **_):
-    """Let links to notebooks lead to their pages, and links out of docs/ to the files on the project's page."""
-    return re.sub(r"\]\((?!https?:)([^)]*)\.ipynb\)", r"](\1.md)", markdown)
+    """Let links to notebooks lead to their pages, and find the file of every name on an API page."""
+    markdown = re.sub(r"\]\((?!https?:)([^)]*)\.ipynb\)(?!\{)", r"](\1.md)", markdown)
+    return re.sub(r"^::: (\S+)$", home, markdown, flags=re.MULTILINE)
+
+
+def home(match: re.Match) -> str:
+    """Return an API entry with the module that defines its name: packages import names when they are first used."""
+    package, _, name = match[1].rpartition(".")
+    return f"::: {getattr(importlib.import_module(package), name).__module__}.{name}"
 
 
 def on_page_content(content, **_):
