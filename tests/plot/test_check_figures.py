@@ -13,7 +13,7 @@ from unle.diagnose.conditional_density import Conditional
 from unle.diagnose.record import Check
 from unle.diagnose.round_records import rounds
 from unle.errors import InputError
-from unle.plot.svg import as_svg
+from unle.plot import as_svg
 
 
 @pytest.fixture(scope="module")

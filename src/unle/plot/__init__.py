@@ -1,8 +1,11 @@
-"""Figures from draws and records.  Every function returns a matplotlib `Figure` and shows nothing."""
+"""Figures from draws, checks and records.  Every function returns a matplotlib `Figure` and shows nothing.
 
-from unle.plot.compare import compare_draws
-from unle.plot.conditional import conditional_pairs
-from unle.plot.health import (
+To read: `style` (the look), `pairs`, `mosaic`, `marginals`, `compare`, `conditional` and `slices` (posteriors),
+`check_figures` and `levels` (checks), `run_figures` (a run), `svg` (for pages).  matplotlib is imported when a figure
+is made.
+"""
+
+from unle.plot.check_figures import (
     chain_ends,
     density_and_draws,
     likelihood_rank,
@@ -10,19 +13,20 @@ from unle.plot.health import (
     member_means,
     normaliser_spread,
     outlier_distances,
+    predictive,
     sampler_path,
     training_path,
 )
+from unle.plot.compare import compare_draws
+from unle.plot.conditional import conditional_pairs
 from unle.plot.inputs import plain_label
 from unle.plot.levels import coverage_curve, rank_curves, rank_histograms
 from unle.plot.marginals import marginals
 from unle.plot.pairs import pairs
-from unle.plot.predictive import predictive
-from unle.plot.rounds import rounds
+from unle.plot.run_figures import rounds, run_time, stage_seconds, training_curves
 from unle.plot.slices import likelihood_slices
 from unle.plot.style import DENSITY, EXACT, FAINT, LEARNED, THIRD, plain_logarithm, style
-from unle.plot.timing import run_time
-from unle.plot.training import training_curves
+from unle.plot.svg import as_svg
 
 __all__ = [
     "DENSITY",
@@ -30,6 +34,7 @@ __all__ = [
     "FAINT",
     "LEARNED",
     "THIRD",
+    "as_svg",
     "chain_ends",
     "outlier_distances",
     "compare_draws",
@@ -51,6 +56,7 @@ __all__ = [
     "rounds",
     "run_time",
     "sampler_path",
+    "stage_seconds",
     "style",
     "training_curves",
     "training_path",

@@ -7,7 +7,7 @@ import numpy as np
 
 from unle.errors import InputError
 from unle.plot.inputs import as_draws, as_names, plain_label, span
-from unle.plot.style import DENSITY, EXACT, LEARNED, style
+from unle.plot.style import DENSITY, EXACT, LEARNED, new_figure
 
 Grid = tuple[np.ndarray, np.ndarray, np.ndarray]  # x (i,), y (j,), values (j, i)
 
@@ -41,8 +41,6 @@ def compare_draws(
         >>> len(figure.axes)
         2
     """
-    from matplotlib.figure import Figure
-
     draws = as_draws(draws, "draws")
     if draws.shape[1] != 2:
         raise InputError(f"expected draws of two parameters; got {draws.shape[1]}; try unle.plot.pairs.")
@@ -50,8 +48,7 @@ def compare_draws(
     names = as_names(names, 2)
     limits = [span(draws[:, i], reference[:, i]) for i in range(2)]
     panels = 2 if density is None else 3
-    with style():
-        figure = Figure(figsize=(3.0 * panels + 0.3, 3.5), layout="constrained")
+    with new_figure(3.0 * panels + 0.3, 3.5) as figure:
         axes = figure.subplots(1, panels, sharex=True, sharey=True, squeeze=False)[0]
         # Equal numbers of points of equal size: one panel must not look denser because it has more draws.
         shown = min(len(draws), len(reference), 5000)
@@ -71,6 +68,4 @@ def compare_draws(
         axes[0].set_ylabel(plain_label(names[1]))
         if title:
             figure.suptitle(title)
-        # The look also belongs to what is drawn later, such as the ticks when the figure is saved.
-        figure.draw_without_rendering()
     return figure

@@ -1,24 +1,23 @@
 """Conditional pair plot: two parameters at a time, all others held."""
 
+from typing import Any
+
 import numpy as np
 
-from unle.diagnose import Conditional
 from unle.plot.inputs import plain_label
-from unle.plot.style import FAINT, LEARNED, TRUTH, clear_to, style
+from unle.plot.style import FAINT, LEARNED, TRUTH, clear_to, new_figure
 
 
-def conditional_pairs(record: Conditional):
+def conditional_pairs(record: Any):
     """Show the conditional densities of all pairs.
 
     Args:
-        record: of `unle.diagnose.conditional`.
+        record: the `Conditional` that `unle.diagnose.conditional` returns.
 
     Returns:
         The figure: one image of all cells; the black dots mark where the others are held; numbers above the diagonal
         are conditional correlations.
     """
-    from matplotlib.figure import Figure
-
     dim, points = record.single.shape
     side = 1.5 if dim <= 5 else 0.9 if dim <= 12 else 0.62
     picture = np.zeros((dim * points, dim * points))
@@ -28,10 +27,9 @@ def conditional_pairs(record: Conditional):
             picture[i * points : (i + 1) * points, j * points : (j + 1) * points] = cell / max(cell.max(), 1e-300)
     low, high = record.axes[:, 0], record.axes[:, -1]
     share = (record.centre - low) / np.maximum(high - low, 1e-300)
-    with style():
-        size = side * dim + 1.5
-        below = 1.1 if dim > 4 else 0.4  # inches for names that are turned
-        figure = Figure(figsize=(size, size - 1.4 + below))
+    size = side * dim + 1.5
+    below = 1.1 if dim > 4 else 0.4  # inches for names that are turned
+    with new_figure(size, size - 1.4 + below, layout=None) as figure:
         axis = figure.add_axes((1.2 / size, below / (size - 1.4 + below), (size - 1.5) / size, 0.98 - below / size))
         axis.imshow(picture, extent=(0, dim, dim, 0), cmap=clear_to(LEARNED), vmin=0, vmax=1, rasterized=True)
         for i in range(dim):
@@ -55,5 +53,4 @@ def conditional_pairs(record: Conditional):
         axis.tick_params(length=0)
         for spine in axis.spines.values():
             spine.set_visible(False)
-        figure.draw_without_rendering()
     return figure

@@ -6,10 +6,10 @@ the band in which 95 % of all uniform samples stay from end to end: a curve that
 
 import numpy as np
 
-from unle.diagnose import Check, ecdf_band
+from unle.diagnose import Check
 from unle.errors import InputError
 from unle.plot.inputs import plain_label
-from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, style
+from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, new_figure
 
 POINTS = 99
 BINS = 20
@@ -22,15 +22,13 @@ def rank_histograms(check: Check):
     Args:
         check: of `unle.diagnose.sbc`.
     """
-    from matplotlib.figure import Figure
     from scipy.stats import binom
 
     levels = _levels(check)
     dim = levels.shape[1]
     columns = min(dim, 6)
     lines = -(-dim // columns)
-    with style():
-        figure = Figure(figsize=(1.6 * columns + 0.5, 1.4 * lines + 0.5), layout="constrained")
+    with new_figure(1.6 * columns + 0.5, 1.4 * lines + 0.5) as figure:
         axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
         low, high = binom.ppf([0.005, 0.995], len(levels), 1 / BINS)
         for i, axis in enumerate(axes):
@@ -43,7 +41,6 @@ def rank_histograms(check: Check):
             axis.set_title(plain_label(_names(check, dim)[i]), fontsize=9)
             axis.set_xticks([0, 0.5, 1])
         figure.supxlabel("level of the truth in its posterior", fontsize=9)
-        figure.draw_without_rendering()
     return figure
 
 
@@ -53,14 +50,11 @@ def rank_curves(check: Check):
     Args:
         check: of `unle.diagnose.sbc` or `tarp`.
     """
-    from matplotlib.figure import Figure
-
     levels = _levels(check)
     grid = np.linspace(0, 1, POINTS + 2)[1:-1]
-    low, high = ecdf_band(len(levels), grid)
+    low, high = _band(len(levels), grid)
     named = levels.shape[1] <= MOST_NAMED
-    with style():
-        figure = Figure(figsize=(4.6, 3.2), layout="constrained")
+    with new_figure(4.6, 3.2) as figure:
         axis = figure.subplots()
         axis.fill_between(grid, low - grid, high - grid, color=FAINT, alpha=0.3, lw=0, label="95 % band")
         axis.axhline(0.0, color=FAINT, lw=0.6)
@@ -70,7 +64,6 @@ def rank_curves(check: Check):
             axis.plot(grid, curve - grid, color=colour, lw=1.2 if named else 0.8, label=label)
         axis.set(xlim=(0, 1), xlabel="level of the truth", ylabel="share of truths below, minus level")
         figure.legend(loc="outside upper center", ncols=4)
-        figure.draw_without_rendering()
     return figure
 
 
@@ -80,13 +73,10 @@ def coverage_curve(check: Check):
     Args:
         check: of `unle.diagnose.coverage`.
     """
-    from matplotlib.figure import Figure
-
     levels = _levels(check)[:, 0]
     grid = np.linspace(0, 1, POINTS + 2)[1:-1]
-    low, high = ecdf_band(len(levels), grid)
-    with style():
-        figure = Figure(figsize=(3.6, 3.4), layout="constrained")
+    low, high = _band(len(levels), grid)
+    with new_figure(3.6, 3.4) as figure:
         axis = figure.subplots()
         axis.fill_between(grid, low, high, color=FAINT, alpha=0.3, lw=0, label="95 % band")
         axis.plot([0, 1], [0, 1], color=FAINT, lw=0.6)
@@ -98,8 +88,13 @@ def coverage_curve(check: Check):
         axis.text(0.03, 0.97, "too cautious", va="top", fontsize=8, color=FAINT, transform=axis.transAxes)
         axis.text(0.97, 0.2, "overconfident", ha="right", fontsize=8, color=FAINT, transform=axis.transAxes)
         axis.legend(loc="lower right")
-        figure.draw_without_rendering()
     return figure
+
+
+def _band(n: int, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    from unle.diagnose import ecdf_band  # here: it needs scipy
+
+    return ecdf_band(n, grid)
 
 
 def _levels(check: Check) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from unle.plot.inputs import as_draws, as_names, names_of, plain_label, span
-from unle.plot.style import FAINT, LEARNED, TRUTH, style
+from unle.plot.style import FAINT, LEARNED, TRUTH, new_figure
 
 BINS = 60
 COLUMNS = 5
@@ -34,7 +34,6 @@ def marginals(
         >>> len(figure.axes)
         3
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     names = names_of(draws, names)
@@ -44,8 +43,7 @@ def marginals(
     before = None if prior is None else as_draws(prior, "prior", dim)
     columns = min(dim, COLUMNS)
     lines = -(-dim // columns)
-    with style():
-        figure = Figure(figsize=(1.9 * columns + 0.4, 1.6 * lines + 0.5), layout="constrained")
+    with new_figure(1.9 * columns + 0.4, 1.6 * lines + 0.5) as figure:
         axes = figure.subplots(lines, columns, squeeze=False).ravel()
         for i, axis in enumerate(axes):
             if i >= dim:
@@ -68,5 +66,4 @@ def marginals(
             axis.spines["left"].set_visible(False)
             axis.xaxis.set_major_locator(MaxNLocator(3))
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-        figure.draw_without_rendering()
     return figure

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.plot.inputs import plain_label
-from unle.plot.style import EXACT, FAINT, LEARNED, TRUTH, clear_to, style
+from unle.plot.style import EXACT, FAINT, LEARNED, TRUTH, clear_to, new_figure
 
 CELL = 32  # pixels of a density
 SMOOTH = 0.8  # standard deviation of the blur, in pixels
@@ -27,12 +27,9 @@ def mosaic(
     labels: tuple[str, str] = ("draws", "reference"),
 ):
     """Return the figure; arguments as in `pairs`, checked there."""
-    from matplotlib.figure import Figure
-
     dim = draws.shape[1]
     size = SIDE * dim
-    with style():
-        figure = Figure(figsize=(size + 1.6, size + 1.6))
+    with new_figure(size + 1.6, size + 1.6, layout=None) as figure:
         room = 1.3 / (size + 1.6)
         axis = figure.add_axes((room, room, 1 - room - 0.02, 1 - room - 0.02))
         _density(axis, draws, limits, LEARNED, below=True)
@@ -59,7 +56,6 @@ def mosaic(
             spine.set_visible(False)
         what = f"above: {labels[1]}" if reference is not None else "above: correlations"
         axis.set_title(f"below the diagonal: {labels[0]}; {what}", loc="left", fontsize=9)
-        figure.draw_without_rendering()
     return figure
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from unle.errors import InputError
 from unle.plot.inputs import as_draws, as_names, names_of, plain_label, span
 from unle.plot.mosaic import mosaic
-from unle.plot.style import EXACT, LEARNED, TRUTH, style
+from unle.plot.style import EXACT, LEARNED, TRUTH, new_figure
 
 PANELS = 8  # parameters drawn panel by panel; more become one picture of many cells
 MOST = 40  # parameters
@@ -45,7 +45,6 @@ def pairs(
         >>> len(figure.axes)
         6
     """
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     names = names_of(draws, names)
@@ -64,8 +63,7 @@ def pairs(
         return mosaic(draws, names, limits, reference=other, marks=marks, labels=labels)
     side = max(1.7 if dim <= 4 else 1.3 if dim <= 7 else 1.1, 3.0 / dim)
 
-    with style():
-        figure = Figure(figsize=(side * dim + 0.6, side * dim + 0.6), layout="constrained")
+    with new_figure(side * dim + 0.6, side * dim + 0.6) as figure:
         grid = figure.add_gridspec(dim, dim)
         for row in range(dim):
             for column in range(row + 1):
@@ -87,7 +85,6 @@ def pairs(
             # The upper right is empty, except for a single parameter.
             figure.legend(handles=handles, loc="upper right" if dim > 1 else "outside upper center")
         figure.align_labels()
-        figure.draw_without_rendering()
     return figure
 
 

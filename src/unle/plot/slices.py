@@ -6,7 +6,7 @@ import numpy as np
 
 from unle.errors import InputError
 from unle.plot.inputs import plain_label
-from unle.plot.style import LEARNED, TRUTH, style
+from unle.plot.style import LEARNED, TRUTH, new_figure
 
 POINTS = 200
 COLUMNS = 5
@@ -23,8 +23,6 @@ def likelihood_slices(posterior: Any, x_o: Any, centre: Any, *, low: Any = None,
         low: begin of every axis; the prior's bound, or a low quantile of it, by default.
         high: end of every axis.
     """
-    from matplotlib.figure import Figure
-
     centre = np.asarray(centre, float)
     limits = posterior.prior.limits()
     low = np.asarray(limits[0] if low is None else low, float)
@@ -41,8 +39,7 @@ def likelihood_slices(posterior: Any, x_o: Any, centre: Any, *, low: Any = None,
     logs = np.where(np.isfinite(logs), logs, np.nan).reshape(dim, POINTS)
     columns = min(dim, COLUMNS)
     lines = -(-dim // columns)
-    with style():
-        figure = Figure(figsize=(1.9 * columns + 0.5, 1.6 * lines + 0.4), layout="constrained")
+    with new_figure(1.9 * columns + 0.5, 1.6 * lines + 0.4) as figure:
         panels = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
         for i, axis in enumerate(panels):
             if i >= dim:
@@ -52,5 +49,4 @@ def likelihood_slices(posterior: Any, x_o: Any, centre: Any, *, low: Any = None,
             axis.axvline(centre[i], color=TRUTH, lw=0.6, ls="--")
             axis.set(title=plain_label(posterior.prior.names[i]), ylim=(-DEEPEST, 0.5))
         figure.supylabel("log-likelihood (nats)", fontsize=9)
-        figure.draw_without_rendering()
     return figure

@@ -43,6 +43,20 @@ def style() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def new_figure(width: float, height: float, layout: str | None = "constrained") -> Iterator[Any]:
+    """Give a figure of so many inches in this look, and lay it out at the end of the block.
+
+    The look also belongs to what is drawn last, such as the ticks: hence the layout before the block ends.
+    """
+    from matplotlib.figure import Figure
+
+    with style():
+        figure = Figure(figsize=(width, height), layout=layout)
+        yield figure
+        figure.draw_without_rendering()
+
+
 def clear_to(colour: str):
     """Return a colour map from transparent to a colour."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgb

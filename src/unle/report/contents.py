@@ -11,7 +11,7 @@ import numpy as np
 from unle import plot
 from unle.diagnose import Check, Findings, Summary, conditional, rounds, summarise
 from unle.models import TractableLikelihood
-from unle.plot.timing import stage_seconds
+from unle.plot import stage_seconds
 from unle.posterior import Draws, Posterior
 from unle.report.figures import Picture, picture, picture_of
 from unle.report.words import NUMBERS_SHOWN, command, prior_rows, setting_rows, short_number

@@ -6,7 +6,7 @@ from typing import Any
 
 from unle import plot
 from unle.diagnose import Check
-from unle.plot.svg import as_svg
+from unle.plot import as_svg
 
 
 @dataclass(frozen=True)

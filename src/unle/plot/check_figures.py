@@ -1,33 +1,73 @@
-"""Pictures of the remaining checks: one small figure each."""
+"""Pictures of checks: one small figure each.  Those of SBC, coverage and TARP are in `levels`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from unle.diagnose import Check
 from unle.plot.inputs import plain_label
-from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, clear_to, style
+from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, clear_to, new_figure
 
-SIZE = (4.4, 2.8)
+SIZE = (4.4, 2.8)  # inches
+SHOWN = 40  # coordinates that get a box; more are drawn as bands
 
 
 def outlier_distances(check: Check):
     """Show how far x_o is from the simulations, among how far they are from each other."""
-    with style():
-        figure, axis = _panel()
+    with _panel() as (figure, axis):
         distances = np.asarray(check.arrays["distances"], float)
         axis.hist(distances, bins=50, color=LEARNED, alpha=0.6, label="simulations")
         for k, value in enumerate(np.asarray(check.arrays["observed"], float)[:20]):
             axis.axvline(value, color=EXACT, label=None if k else "x_o")
         axis.set(xlabel="distance to the fifth neighbour", yticks=[])
         axis.legend()
-        figure.draw_without_rendering()
+    return figure
+
+
+def predictive(check: Check):
+    """Show where x_o lies among its replicas.
+
+    Args:
+        check: of `unle.diagnose.predictive`.
+
+    Returns:
+        The figure: bands of the replicas (50 % and 95 %) and x_o, each coordinate in units of its replicas' spread; and
+        the energy score of x_o among those of the replicas.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    replicas, x_o = np.asarray(check.arrays["replicas"], float), np.asarray(check.arrays["x_o"], float)
+    centre = np.median(replicas, axis=0)
+    spread = np.maximum((np.quantile(replicas, 0.84, axis=0) - np.quantile(replicas, 0.16, axis=0)) / 2, 1e-12)
+    low, first, third, high = (np.quantile(replicas, [0.025, 0.25, 0.75, 0.975], axis=0) - centre) / spread
+    place = np.arange(1, replicas.shape[1] + 1)
+    with new_figure(7.6, 3.0) as figure:
+        left, right = figure.subplots(1, 2, width_ratios=(2, 1))
+        if len(place) <= SHOWN:
+            left.vlines(place, low, high, color=LEARNED, lw=1.5, alpha=0.5, label="95 % of replicas")
+            left.vlines(place, first, third, color=LEARNED, lw=5, alpha=0.7, label="50 % of replicas")
+        else:
+            left.fill_between(place, low, high, color=LEARNED, alpha=0.2, lw=0, label="95 % of replicas")
+            left.fill_between(place, first, third, color=LEARNED, alpha=0.4, lw=0, label="50 % of replicas")
+        for k, row in enumerate(x_o[:20]):
+            style_of = "D" if len(place) <= SHOWN else "-"
+            left.plot(place, (row - centre) / spread, style_of, ms=4, lw=1, color=EXACT, label=None if k else "x_o")
+        left.set(xlabel="coordinate of x", ylabel="in spreads of the replicas")
+        left.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+        left.margins(x=0.1)
+        figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+        right.hist(check.arrays["scores"], bins=30, color=LEARNED, alpha=0.6, label="replicas")
+        right.axvline(check.numbers["energy_score"], color=EXACT, label="x_o")
+        right.set(xlabel="energy score", yticks=[])
     return figure
 
 
 def sampler_path(check: Check):
     """Show R-hat and effective draws by parameter, and the tempering path if there was one."""
     has_path = "temperatures" in check.arrays
-    with style():
-        figure, axes = _panels(3 if has_path else 2)
+    with _panels(3 if has_path else 2) as (figure, axes):
         place = np.arange(len(check.arrays["r_hat"]))
         axes[0].plot(place, np.minimum(check.arrays["r_hat"], 5), "o", ms=4, color=LEARNED)
         axes[0].axhline(1.05, color=EXACT, lw=0.8, ls="--", label="1.05")
@@ -40,24 +80,19 @@ def sampler_path(check: Check):
         axes[1].set_ylim(bottom=0)
         axes[1].legend()
         for axis in axes[:2]:
-            names = [plain_label(name) for name in check.labels]
-            step = max(1, len(names) // 8)
-            axis.set_xticks(place[::step], names[::step], rotation=45 if len(names) > 3 else 0)
-            axis.margins(x=0.2)
+            _name_ticks(axis, check.labels)
         if has_path:
             path = np.asarray(check.arrays["temperatures"], float)
             axes[2].plot(np.arange(1, len(path) + 1), path, ".-", color=LEARNED, label="temperature")
             axes[2].plot(np.arange(1, len(path) + 1), check.arrays["ess_path"], ".--", color=THIRD, label="ESS / N")
             axes[2].set(title="tempering", xlabel="step", ylim=(0, 1.05))
             axes[2].legend()
-        figure.draw_without_rendering()
     return figure
 
 
 def training_path(check: Check):
     """Show the held-out gain, with the best chunk marked, and the energy gap; of a descent, its losses."""
-    with style():
-        figure, axes = _panels(2 if "gain" in check.arrays else 1)
+    with _panels(2 if "gain" in check.arrays else 1) as (figure, axes):
         axes = np.atleast_1d(axes)
         if "gain" in check.arrays:
             gain, gap = (np.asarray(check.arrays[name], float) for name in ("gain", "gap"))
@@ -80,109 +115,98 @@ def training_path(check: Check):
         for axis in axes:
             axis.set_xlabel("chunk of training")
             axis.xaxis.get_major_locator().set_params(integer=True)
-        figure.draw_without_rendering()
     return figure
 
 
 def density_and_draws(check: Check):
     """Show the density on the grid, with draws over it."""
-    with style():
-        draws = np.asarray(check.arrays["draws"], float)
-        axis_0 = check.arrays["axis_0"]
-        if "axis_1" not in check.arrays:
-            figure, axis = _panel()
+    draws, axis_0 = np.asarray(check.arrays["draws"], float), check.arrays["axis_0"]
+    if "axis_1" not in check.arrays:
+        with _panel() as (figure, axis):
             axis.hist(draws[:, 0], bins=60, density=True, color=FAINT, alpha=0.6, label="draws")
             axis.plot(axis_0, check.arrays["density"], color=LEARNED, label="density")
             axis.legend()
-        else:
-            figure, (axis, other) = _panels(2, shared=True)
-            density = np.asarray(check.arrays["density"]).T
-            axis.pcolormesh(axis_0, check.arrays["axis_1"], density, cmap=clear_to(LEARNED), rasterized=True)
-            axis.set_title("density")
-            other.plot(draws[:, 0], draws[:, 1], ".", ms=1.5, mew=0, alpha=0.5, color=LEARNED, rasterized=True)
-            other.set_title("draws")
-        figure.draw_without_rendering()
+        return figure
+    with _panels(2, shared=True) as (figure, (axis, other)):
+        density = np.asarray(check.arrays["density"]).T
+        axis.pcolormesh(axis_0, check.arrays["axis_1"], density, cmap=clear_to(LEARNED), rasterized=True)
+        axis.set_title("density")
+        other.plot(draws[:, 0], draws[:, 1], ".", ms=1.5, mew=0, alpha=0.5, color=LEARNED, rasterized=True)
+        other.set_title("draws")
     return figure
 
 
 def member_means(check: Check):
     """Show every member's own posterior mean, in standard deviations of the mixture."""
-    with style():
-        figure, axis = _panel()
+    with _panel() as (figure, axis):
         means = np.asarray(check.arrays["means"], float)
         for row in means:
             axis.plot(np.arange(len(row)), row, "o", ms=4, color=LEARNED, alpha=0.7)
         axis.axhline(0, color=FAINT, lw=0.8)
-        names = [plain_label(name) for name in check.labels]
-        step = max(1, len(names) // 8)
-        axis.set_xticks(np.arange(means.shape[1])[::step], names[::step], rotation=45 if len(names) > 3 else 0)
+        _name_ticks(axis, check.labels)
         limit = max(1.0, 1.1 * float(np.abs(means).max()))
         axis.set(ylim=(-limit, limit), ylabel="member's mean, in sd of the mixture")
-        axis.margins(x=0.2)
-        figure.draw_without_rendering()
     return figure
 
 
 def chain_ends(check: Check):
     """Show where chains from data ended, beside other data, in the first two directions that matter."""
-    with style():
-        figure, (left, right) = _panels(2, shared=True)
+    with _panels(2, shared=True) as (figure, (left, right)):
         ends, others = (np.asarray(check.arrays[name], float) for name in ("ends", "others"))
         _, _, directions = np.linalg.svd(others - others.mean(axis=0), full_matrices=False)
         for axis, values, title, colour in ((left, others, "data", EXACT), (right, ends, "after long chains", LEARNED)):
             flat = (values - others.mean(axis=0)) @ directions[:2].T
             axis.plot(flat[:, 0], flat[:, -1], ".", ms=4, mew=0, color=colour, alpha=0.7, rasterized=True)
             axis.set_title(title)
-        figure.draw_without_rendering()
     return figure
 
 
 def local_probabilities(check: Check):
     """Show the statistic at x_o among those by chance."""
-    with style():
-        figure, axis = _panel()
+    with _panel() as (figure, axis):
         axis.hist(check.arrays["null"], bins=30, color=LEARNED, alpha=0.6, label="by chance")
         axis.axvline(check.numbers["statistic"], color=EXACT, label="at x_o")
         axis.set(xlabel="mean squared conviction of the classifier", yticks=[])
         axis.set_xlim(left=0)
         axis.legend()
-        figure.draw_without_rendering()
     return figure
 
 
 def likelihood_rank(check: Check):
     """Show the log-likelihood of x_o among those of its replicas."""
-    with style():
-        figure, axis = _panel()
+    with _panel() as (figure, axis):
         axis.hist(check.arrays["of_replicas"], bins=30, color=LEARNED, alpha=0.6, label="replicas")
         axis.axvline(float(check.arrays["of_x_o"][0]), color=EXACT, label="x_o, mean over the draws")
         axis.set(xlabel="log q(x | theta) at posterior draws", yticks=[])
         axis.legend()
-        figure.draw_without_rendering()
     return figure
 
 
 def normaliser_spread(check: Check):
     """Show log Z over the posterior."""
-    with style():
-        figure, axis = _panel()
+    with _panel() as (figure, axis):
         log_z = np.asarray(check.arrays["log_z"], float)
         axis.hist(log_z - log_z.mean(), bins=30, color=LEARNED, alpha=0.6)
         limit = max(0.5, 1.1 * float(np.abs(log_z - log_z.mean()).max()))
         axis.set(xlabel="log Z(theta) at posterior draws (nats, about its mean)", yticks=[], xlim=(-limit, limit))
-        figure.draw_without_rendering()
     return figure
 
 
-def _panel():
-    from matplotlib.figure import Figure
+@contextmanager
+def _panel() -> Iterator[Any]:
+    with new_figure(*SIZE) as figure:
+        yield figure, figure.subplots()
 
-    figure = Figure(figsize=SIZE, layout="constrained")
-    return figure, figure.subplots()
+
+@contextmanager
+def _panels(n: int, *, shared: bool = False) -> Iterator[Any]:
+    with new_figure(2.6 * n + 0.4, 2.6) as figure:
+        yield figure, figure.subplots(1, n, sharex=shared, sharey=shared)
 
 
-def _panels(n: int, *, shared: bool = False):
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(2.6 * n + 0.4, 2.6), layout="constrained")
-    return figure, figure.subplots(1, n, sharex=shared, sharey=shared)
+def _name_ticks(axis: Any, labels: tuple[str, ...]) -> None:
+    """Write parameter names below an axis; of many, every so many."""
+    names = [plain_label(name) for name in labels]
+    step = max(1, len(names) // 8)
+    axis.set_xticks(np.arange(len(names))[::step], names[::step], rotation=45 if len(names) > 3 else 0)
+    axis.margins(x=0.2)
