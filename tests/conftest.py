@@ -6,6 +6,7 @@ import tempfile
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # tolerances are for the CPU; set the variable to try others
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("UNLE_AHEAD", "0")  # two cores are busy with tests; most fits are never drawn from
+os.environ.setdefault("UNLE_CACHE", "0")  # every run of the tests compiles by itself
 os.environ["UNLE_STATE"] = tempfile.mkdtemp(prefix="unle-state-")  # not the one of whoever runs the tests
 # Tests compile many programs and run them briefly: two thirds of their time would be the compiler's.  (Without any
 # optimisation what runs takes longer than is won.  A flag that a later XLA does not know stops it, and is named.)

@@ -18,6 +18,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 LIBRARY = {
     "arrays": 0,
+    "compile_cache": -1,
     "compiling": 0,
     "errors": -1,  # imported by all others
     "progress": 0,

@@ -15,6 +15,8 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from unle.compile_cache import enable_compile_cache
+
 __all__ = ["RUNNER", "cores", "large_program", "meanwhile"]
 
 PRECOMPILE_VARIABLE = "UNLE_AHEAD"  # of the environment; set to 0, nothing is compiled before it is needed
@@ -36,6 +38,9 @@ SAMPLING_OPTIONS = {
     "cpu": {**TRAINING_OPTIONS["cpu"], "xla_cpu_use_fusion_emitters": False},
 }
 DEFAULT_OPTIONS = {}
+
+# Before anything is compiled: JAX looks for its folder once.
+enable_compile_cache()
 
 # Runs a large program in place of this thread: (program, args, kwargs) -> result.  None: the thread itself.
 RUNNER: ContextVar[Callable[..., Any] | None] = ContextVar("runner", default=None)
