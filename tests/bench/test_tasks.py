@@ -13,7 +13,7 @@ from scipy.stats import t as t_law
 
 from unle.errors import InputError
 from unle_bench import TASKS, task
-from unle_bench.tasks import bernoulli_glm_raw, gaussian_mixture, lotka_volterra, sir, slcp, slcp_distractors, two_moons
+from unle_bench.tasks import bernoulli_glm, gaussian_mixture, lotka_volterra, sir, slcp, slcp_distractors, two_moons
 
 NAMES = [name for name in TASKS if TASKS[name].draw_posterior is not None]
 # A parameter with nothing special about it, and a small step from there, per task.
@@ -191,13 +191,15 @@ def test_sir_row_by_row_is_the_same_computation_and_its_failure_a_row_of_nan():
 
 
 def test_glm_has_a_smooth_prior_and_sufficient_sums():
-    covariance = np.linalg.inv(bernoulli_glm_raw.PRECISION)
-    draws = bernoulli_glm_raw.PRIOR.sample(20_000, seed=0)
+    covariance = np.linalg.inv(bernoulli_glm.PRECISION)
+    draws = bernoulli_glm.PRIOR.sample(20_000, seed=0)
     spread = np.sqrt((covariance**2 + np.outer(np.diag(covariance), np.diag(covariance))) / 20_000)
     assert (np.abs(np.cov(draws.T) - covariance) < 4.5 * spread).all()
-    y = bernoulli_glm_raw.TASK.simulate(draws[:1], 1)[0].astype(np.float64)
-    direct = np.log(1 / (1 + np.exp(-(2 * y - 1) * (bernoulli_glm_raw.DESIGN @ draws[0])))).sum()
-    np.testing.assert_allclose(bernoulli_glm_raw.TASK.log_likelihood(draws[:1], y)[0], direct, rtol=1e-9)
+    y = bernoulli_glm.TASKS["bernoulli_glm_raw"].simulate(draws[:1], 1)[0].astype(np.float64)
+    direct = np.log(1 / (1 + np.exp(-(2 * y - 1) * (bernoulli_glm.DESIGN @ draws[0])))).sum()
+    np.testing.assert_allclose(
+        bernoulli_glm.TASKS["bernoulli_glm_raw"].log_likelihood(draws[:1], y)[0], direct, rtol=1e-9
+    )
 
 
 def test_mixture_components_differ_from_row_to_row():

@@ -26,11 +26,6 @@ def simulate_rows(theta: Float[np.ndarray, "n 2"], rng: np.random.Generator) -> 
     return (np.asarray(theta) + sign * SHIFT + noise).astype(np.float32)
 
 
-def simulator(theta: Float[np.ndarray, " 2"], rng: np.random.Generator) -> Float[np.ndarray, " 2"]:
-    """Simulate one x for one theta."""
-    return simulate_rows(np.asarray(theta)[None], rng)[0]
-
-
 def on_device(key: PRNGKeyArray, theta: Float[Array, " 2"]) -> Float[Array, " 2"]:
     """Simulate one x in JAX."""
     key_sign, key_noise = jr.split(key)
@@ -57,7 +52,6 @@ TASK = Task(
     description="two parameters seen through a random shift of +-(2, 2); two equal modes",
     prior=Prior.normal(np.zeros(2), np.ones(2)),
     names_x=("x_1", "x_2"),
-    simulator=simulator,
     simulate_rows=simulate_rows,
     log_likelihood_rows=log_likelihood_rows,
     draw_posterior=draw_posterior,

@@ -25,11 +25,6 @@ def simulate_rows(theta: Float[np.ndarray, "n 2"], rng: np.random.Generator) -> 
     return (np.asarray(theta) + sd[:, None] * rng.normal(size=np.shape(theta))).astype(np.float32)
 
 
-def simulator(theta: Float[np.ndarray, " 2"], rng: np.random.Generator) -> Float[np.ndarray, " 2"]:
-    """Simulate one x for one theta."""
-    return simulate_rows(np.asarray(theta)[None], rng)[0]
-
-
 def on_device(key: PRNGKeyArray, theta: Float[Array, " 2"]) -> Float[Array, " 2"]:
     """Simulate one x in JAX."""
     key_component, key_noise = jr.split(key)
@@ -56,7 +51,6 @@ TASK = Task(
     description="two parameters, the mean of a wide and of a narrow normal; a peak on a hill",
     prior=Prior.uniform(np.full(2, -WALL), np.full(2, WALL)),
     names_x=("x_1", "x_2"),
-    simulator=simulator,
     simulate_rows=simulate_rows,
     log_likelihood_rows=log_likelihood_rows,
     draw_posterior=draw_posterior,

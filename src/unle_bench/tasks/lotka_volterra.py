@@ -15,10 +15,11 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.space import Prior
+from unle_bench.tasks.equations import in_blocks, integrate
 from unle_bench.tasks.exact_draws import Accepted, sample_by_importance
 from unle_bench.tasks.task import Task
 
@@ -29,7 +30,6 @@ STEPS = 105  # between two snapshots
 STEP = BETWEEN_SNAPSHOTS / STEPS
 NOISE_SD = 0.1
 FLOOR, CEILING = math.log(1e-10), math.log(1e4)
-SMALL_BLOCK, BLOCK = 160, 1024  # rows per compiled call; two sizes, so two compilations for every n
 N_STARTS = 4096  # prior draws among which the search for the posterior's mode begins
 
 
@@ -42,32 +42,13 @@ def _solve_block(theta: Float[Array, "n 4"]) -> Float[Array, "n 20"]:
         u, v = jnp.exp(state)
         return jnp.stack([alpha - beta * v, delta * u - gamma])
 
-    def step(_: Int[Array, ""], state: Float[Array, "2 n"]) -> Float[Array, "2 n"]:
-        k_1 = slope(state)
-        k_2 = slope(state + 0.5 * STEP * k_1)
-        k_3 = slope(state + 0.5 * STEP * k_2)
-        k_4 = slope(state + STEP * k_3)
-        return state + STEP / 6 * (k_1 + 2 * (k_2 + k_3) + k_4)
-
-    def to_next_snapshot(state: Float[Array, "2 n"], _: None) -> tuple[Array, Array]:
-        state = jax.lax.fori_loop(0, STEPS, step, state)
-        return state, state
-
-    start = jnp.broadcast_to(jnp.array(START, theta.dtype)[:, None], (2, len(theta)))
-    _, later = jax.lax.scan(to_next_snapshot, start, None, length=N_SNAPSHOTS - 1)
-    return jnp.concatenate([start[None], later]).transpose(2, 1, 0).reshape(len(theta), 2 * N_SNAPSHOTS)
+    states = integrate(slope, START, alpha, step=STEP, steps=STEPS, times=N_SNAPSHOTS)
+    return states.transpose(2, 1, 0).reshape(len(theta), 2 * N_SNAPSHOTS)
 
 
 def log_populations(theta: Float[np.ndarray, "n 4"]) -> Float[np.ndarray, "n 20"]:
     """Solve the equations for every row of theta; log prey, then log predators; NaN if the solver fails."""
-    n = len(theta)
-    block = SMALL_BLOCK if n <= SMALL_BLOCK else BLOCK
-    padded = np.ones((-(-n // block) * block, 4), dtype=np.float32)
-    padded[:n] = theta
-    blocks = [np.asarray(_solve_block(rows)) for rows in padded.reshape(-1, block, 4)]
-    logs = np.concatenate(blocks)[:n].astype(np.float64)
-    logs[~np.isfinite(logs).all(axis=1)] = np.nan
-    return np.clip(logs, FLOOR, CEILING)
+    return np.clip(in_blocks(_solve_block, theta, filler=1.0), FLOOR, CEILING)
 
 
 def simulate_rows(theta: Float[np.ndarray, "n 4"], rng: np.random.Generator) -> Float[np.ndarray, "n 20"]:

@@ -18,11 +18,12 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import gammaln, xlogy
 
 from unle.errors import InputError
 from unle.space import Prior
+from unle_bench.tasks.equations import in_blocks, integrate
 from unle_bench.tasks.exact_draws import Accepted, sample_by_importance
 from unle_bench.tasks.task import Task
 
@@ -32,7 +33,6 @@ START = (math.log1p(-1 / PEOPLE), -math.log(PEOPLE))
 DAYS_BETWEEN, N_COUNTS = 17, 10
 STEPS = 34  # between two counts
 STEP = DAYS_BETWEEN / STEPS
-SMALL_BLOCK, BLOCK = 160, 1024  # rows per compiled call; two sizes, so two compilations for every n
 N_STARTS = 512  # prior draws among which the search for the posterior's mode begins
 
 
@@ -45,32 +45,13 @@ def _solve_block(theta: Float[Array, "n 2"]) -> Float[Array, "n 10"]:
         susceptible, infected = jnp.exp(state)
         return jnp.stack([-beta * infected, beta * susceptible - gamma])
 
-    def step(_: Int[Array, ""], state: Float[Array, "2 n"]) -> Float[Array, "2 n"]:
-        k_1 = slope(state)
-        k_2 = slope(state + 0.5 * STEP * k_1)
-        k_3 = slope(state + 0.5 * STEP * k_2)
-        k_4 = slope(state + STEP * k_3)
-        return state + STEP / 6 * (k_1 + 2 * (k_2 + k_3) + k_4)
-
-    def to_next_count(state: Float[Array, "2 n"], _: None) -> tuple[Array, Array]:
-        state = jax.lax.fori_loop(0, STEPS, step, state)
-        return state, state[1]
-
-    start = jnp.broadcast_to(jnp.array(START, theta.dtype)[:, None], (2, len(theta)))
-    _, later = jax.lax.scan(to_next_count, start, None, length=N_COUNTS - 1)
-    return jnp.concatenate([start[None, 1], later]).T
+    states = integrate(slope, START, beta, step=STEP, steps=STEPS, times=N_COUNTS)
+    return states[:, 1].T
 
 
 def log_infected(theta: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n 10"]:
     """Solve the equations for every row of theta; log I / N, at most 0; NaN if the solver fails."""
-    n = len(theta)
-    block = SMALL_BLOCK if n <= SMALL_BLOCK else BLOCK
-    padded = np.full((-(-n // block) * block, 2), 0.1, dtype=np.float32)
-    padded[:n] = theta
-    logs = np.concatenate([np.asarray(_solve_block(rows)) for rows in padded.reshape(-1, block, 2)])
-    logs = logs[:n].astype(np.float64)
-    logs[~np.isfinite(logs).all(axis=1)] = np.nan
-    return np.minimum(logs, 0.0)
+    return np.minimum(in_blocks(_solve_block, theta, filler=0.1), 0.0)
 
 
 def simulate_rows(theta: Float[np.ndarray, "n 2"], rng: np.random.Generator) -> Float[np.ndarray, "n 10"]:

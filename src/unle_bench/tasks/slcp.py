@@ -47,11 +47,6 @@ def simulate_rows(theta: Float[np.ndarray, "n 5"], rng: np.random.Generator) -> 
     return np.stack([x, y], axis=2).reshape(len(theta), 2 * N_POINTS).astype(np.float32)
 
 
-def simulator(theta: Float[np.ndarray, " 5"], rng: np.random.Generator) -> Float[np.ndarray, " 8"]:
-    """Simulate one x for one theta."""
-    return simulate_rows(np.asarray(theta)[None], rng)[0]
-
-
 def on_device(key: PRNGKeyArray, theta: Float[Array, " 5"]) -> Float[Array, " 8"]:
     """Simulate one x in JAX."""
     first, second = jr.normal(key, (2 * N_POINTS,)).reshape(2, N_POINTS)
@@ -160,7 +155,6 @@ TASK = Task(
     description="five parameters of a normal law from four points of the plane; four equal modes",
     prior=Prior.uniform(np.full(5, -WALL), np.full(5, WALL)),
     names_x=tuple(f"{axis}_{i}" for i in range(1, N_POINTS + 1) for axis in ("x", "y")),
-    simulator=simulator,
     simulate_rows=simulate_rows,
     log_likelihood_rows=log_likelihood_rows,
     draw_posterior=draw_posterior,

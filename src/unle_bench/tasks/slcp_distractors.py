@@ -45,11 +45,6 @@ def simulate_rows(theta: Float[np.ndarray, "n 5"], rng: np.random.Generator) -> 
     return x[:, order]
 
 
-def simulator(theta: Float[np.ndarray, " 5"], rng: np.random.Generator) -> Float[np.ndarray, " 100"]:
-    """Simulate one x for one theta."""
-    return simulate_rows(np.asarray(theta)[None], rng)[0]
-
-
 def on_device(key: PRNGKeyArray, theta: Float[Array, " 5"]) -> Float[Array, " 100"]:
     """Simulate one x in JAX."""
     locations, factors, order = _noise()
@@ -85,7 +80,6 @@ TASK = Task(
     description="SLCP with its eight data hidden among 92 that mean nothing",
     prior=slcp.TASK.prior,
     names_x=tuple(f"x_{i}" for i in range(1, INFORMATIVE + DISTRACTORS + 1)),
-    simulator=simulator,
     simulate_rows=simulate_rows,
     log_likelihood_rows=log_likelihood_rows,
     draw_posterior=draw_posterior,

@@ -25,6 +25,17 @@ OWN_SEED = 20_230
 
 
 @dataclass(frozen=True)
+class OneRow:
+    """A simulator of one row, from one of many rows."""
+
+    simulate_rows: Simulator
+
+    def __call__(self, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Simulate one x for one theta."""
+        return self.simulate_rows(np.asarray(theta)[None], rng)[0]
+
+
+@dataclass(frozen=True)
 class Task:
     """One benchmark problem.
 
@@ -35,8 +46,8 @@ class Task:
         description: one sentence, for tables and help texts.
         prior: distribution of the d parameters theta.
         names_x: one name per coordinate of x.
-        simulator: maps one theta (d,) and a generator to one x (dim_x,); importable, for worker processes.
-        simulate_rows: the same law for many rows at once, (n, d) and a generator to (n, dim_x).
+        simulate_rows: maps thetas (n, d) and a generator to one x for each, (n, dim_x).
+        simulator: the same law for one theta (d,); importable, for worker processes. By default a single row.
         log_likelihood_rows: log p(x | theta), for rows of theta (n, d) and one x, as (n,); None if nobody knows it.
         draw_posterior: n exact draws of p(theta | x_o), from x_o, n and a generator, as (n, d); None likewise.
         own: observations to use instead of simulated ones, {i: (theta, x)}; for tasks that fix their own. Theta is None
@@ -49,13 +60,17 @@ class Task:
     description: str
     prior: Prior
     names_x: tuple[str, ...]
-    simulator: Simulator
     simulate_rows: Simulator
+    simulator: Simulator = None  # pyright: ignore[reportAssignmentType]
     log_likelihood_rows: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
     draw_posterior: Callable[[np.ndarray, int, np.random.Generator], np.ndarray] | None = None
     own: dict[int, tuple[tuple[float, ...] | None, tuple[float, ...]]] = field(default_factory=dict)
     observations: int = official.N_OBSERVATIONS
     on_device: Callable[[Any, Any], Any] | None = None
+
+    def __post_init__(self):
+        if self.simulator is None:
+            object.__setattr__(self, "simulator", OneRow(self.simulate_rows))
 
     @property
     def dim_theta(self) -> int:

@@ -39,11 +39,6 @@ def simulate_rows(theta: Float[np.ndarray, "n 2"], rng: np.random.Generator) -> 
     return (_crescent(len(theta), rng) + np.stack([-np.abs(z_0), z_1], axis=1)).astype(np.float32)
 
 
-def simulator(theta: Float[np.ndarray, " 2"], rng: np.random.Generator) -> Float[np.ndarray, " 2"]:
-    """Simulate one x for one theta."""
-    return simulate_rows(np.asarray(theta)[None], rng)[0]
-
-
 def on_device(key: PRNGKeyArray, theta: Float[Array, " 2"]) -> Float[Array, " 2"]:
     """Simulate one x in JAX."""
     key_angle, key_radius = jr.split(key)
@@ -82,7 +77,6 @@ TASK = Task(
     description="two parameters, two data; the posterior is a pair of thin crescents",
     prior=Prior.uniform(-np.ones(2), np.ones(2)),
     names_x=("x_1", "x_2"),
-    simulator=simulator,
     simulate_rows=simulate_rows,
     log_likelihood_rows=log_likelihood_rows,
     draw_posterior=draw_posterior,
