@@ -28,14 +28,14 @@ from unle.models import TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.simulators import simulate, simulate_at
 
-PAIRS = 300
+PAIRS = 300  # fresh simulations from the prior
 WEIGHED = 500  # draws of each of their posteriors: levels are exact with any number
 MANY_REPLICAS = 4000  # where they take little time: an extreme of so many is one
-REPLICAS = 500
+REPLICAS = 500  # simulations at posterior draws, two at each
 FEWEST_REPLICAS = 50
-PATIENCE = 30.0  # seconds of simulation that are spent without being asked to
+SECONDS_ALLOWED = 30.0  # of simulation that are spent without being asked to
 ANOTHER_SEED = 1_000_003  # added to the seed of a run: fresh simulations must not repeat those of the fit
-MEMBER_DRAWS = 2000
+MEMBER_DRAWS = 2000  # at which the members are compared
 NO_DENSITY = "the likelihood has no density to weigh draws with; a learned normaliser has one: --posterior divi."
 
 
@@ -97,7 +97,7 @@ class FittedRun:
         _ = self.tractable
         wanted = self.simulations
         if wanted is None:
-            wanted = PAIRS if PAIRS * self.seconds <= PATIENCE else 0
+            wanted = PAIRS if PAIRS * self.seconds <= SECONDS_ALLOWED else 0
         if wanted and self.simulator is not None:
             fresh = simulate(self.simulator, self.posterior.prior, wanted, seed=self.seed + ANOTHER_SEED)
             self.notes.append(f"{len(fresh)} fresh simulations, {int(fresh.valid.sum())} of them valid.")
@@ -115,7 +115,7 @@ class FittedRun:
         if self.simulator is None:
             raise NotMade("replicas need the simulator: unle check DIR --model FILE.")
         rows = len(draws.x_o)
-        affordable = REPLICAS if self.seconds == 0 else int(PATIENCE / (self.seconds * rows))
+        affordable = REPLICAS if self.seconds == 0 else int(SECONDS_ALLOWED / (self.seconds * rows))
         n = min(REPLICAS, affordable if self.simulations is None else self.simulations)
         if n < FEWEST_REPLICAS:
             minutes = FEWEST_REPLICAS * rows * self.seconds / 60
@@ -140,7 +140,7 @@ class FittedRun:
         """Draws, and one simulation at each: thousands where the simulator is quick, those of the pairs otherwise."""
         pairs, draws = self.replica_pairs, self.at_x_o
         rows = len(draws.x_o)
-        if self.seconds * rows * MANY_REPLICAS > PATIENCE or self.simulations is not None:
+        if self.seconds * rows * MANY_REPLICAS > SECONDS_ALLOWED or self.simulations is not None:
             return np.repeat(pairs.theta, 2, axis=0)[pairs.valid.ravel()], pairs.x[pairs.valid]
         assert self.simulator is not None  # there are pairs
         values = np.asarray(draws, float)
@@ -153,7 +153,7 @@ class FittedRun:
     def sharp_ends(self) -> list[SharpEnd]:
         """Sharp ends of the noise, by raw coordinate, where simulating many times at a few draws is affordable."""
         space = self.posterior.likelihood.space_of_x()
-        n = SIMULATIONS if self.seconds == 0 else min(SIMULATIONS, int(PATIENCE / (DRAWS * self.seconds)))
+        n = SIMULATIONS if self.seconds == 0 else min(SIMULATIONS, int(SECONDS_ALLOWED / (DRAWS * self.seconds)))
         if n < FEWEST or self.simulator is None or space is None:
             self.notes.append("Sharp ends of the noise were not looked for: simulations take too long.")
             return []
@@ -167,8 +167,8 @@ class FittedRun:
         rows = np.concatenate([x[ok][:fewest] for x, ok in zip(made.x.reshape(DRAWS, n, -1), valid, strict=True)])
         standard = space.forward_table(rows)
         smooth = [j for j, raw in enumerate(space.modelled) if raw not in space.cells.which]
-        found = sharp_ends(standard.reshape(DRAWS, fewest, -1)[:, :, smooth])
-        return [end._replace(coordinate=space.modelled[smooth[end.coordinate]]) for end in found]
+        ends = sharp_ends(standard.reshape(DRAWS, fewest, -1)[:, :, smooth])
+        return [end._replace(coordinate=space.modelled[smooth[end.coordinate]]) for end in ends]
 
     @cached_property
     def replicas(self) -> Float[np.ndarray, "n rows dim_x"]:
@@ -196,10 +196,10 @@ class FittedRun:
     @cached_property
     def members(self) -> Members:
         """The members of the likelihood, wherever they are in it."""
-        found = members_within(self.posterior.likelihood)
-        if found is None:
+        members = members_within(self.posterior.likelihood)
+        if members is None:
             raise NotApplicable("the likelihood is not an ensemble.")
-        return found
+        return members
 
     @cached_property
     def member_logs(self) -> tuple[Float[np.ndarray, "n member"], Float[np.ndarray, "n dim"]]:
