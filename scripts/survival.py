@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 import unle
-from unle.simulators import run_round
+from unle.simulators import simulate_into
 from unle.store import SimulationStore
 
 HERE = Path(__file__).resolve()
@@ -223,7 +223,7 @@ def overhead(n=60_000):
     for simulator in (sleepy, busy):
         with tempfile.TemporaryDirectory() as folder, SimulationStore(f"{folder}/s.sqlite") as store:
             start = time.perf_counter()
-            run_round(store, simulator, Box().sample(n), workers=4)
+            simulate_into(store, simulator, Box().sample(n), workers=4)
             seconds = time.perf_counter() - start
             inside = store.read(0).seconds.sum() / 4
         say(
@@ -281,7 +281,7 @@ def million(n=1_000_000):
         memory = []
         start = time.perf_counter()
         done = background.submit(_watch, process, memory, start)
-        run_round(kept, trivial, theta, seed=1, executor=client.get_executor(pure=False))
+        simulate_into(kept, trivial, theta, seed=1, executor=client.get_executor(pure=False))
         seconds = time.perf_counter() - start
         memory.append((None, None))
         done.result()

@@ -118,7 +118,7 @@ LAZY = {
 # Rooms whose code runs in simulator workers, where jax is slow to import and may deadlock after a fork.
 WITHOUT_JAX = {"unle": {"arrays", "simulators", "errors", "progress"}, "unle_bench": {"__init__", "pyloric"}}
 # The exception runs in the driver, and imports jax only when a JAX simulator is called.
-IN_THE_DRIVER = {Path("unle/simulators/jax_simulator.py")}
+IN_THE_DRIVER = {Path("unle/simulators/jax_simulators.py")}
 # Engines in JAX and in Numba: these files, and nobody who imports them when a module loads.
 ENGINES = {Path("unle_bench/pyloric/in_jax.py"): {"jax"}, Path("unle_bench/pyloric/compiled.py"): {"numba"}}
 

@@ -173,7 +173,7 @@ def test_a_dry_run_tells_what_to_expect():
 
 
 def test_a_dry_run_of_a_slow_simulator_is_short(monkeypatch):
-    monkeypatch.setattr(sys.modules["unle.simulators.dry_run"], "MOST_SECONDS", 0.3)
+    monkeypatch.setattr(sys.modules["unle.simulators.dry_runs"], "MOST_SECONDS", 0.3)
     calls = []
     look = dry_run(lambda theta, rng: (calls.append(1), time.sleep(0.2), theta)[2], Box(), budget=10, workers=None)
     assert len(calls) == look.tried == 2
@@ -181,7 +181,7 @@ def test_a_dry_run_of_a_slow_simulator_is_short(monkeypatch):
 
 
 def test_a_dry_run_survives_a_crash(monkeypatch):
-    monkeypatch.setattr(sys.modules["unle.simulators.dry_run"], "MOST_SIMULATIONS", 3)
+    monkeypatch.setattr(sys.modules["unle.simulators.dry_runs"], "MOST_SIMULATIONS", 3)
     look = dry_run(lambda theta, rng: os.abort(), Box(), workers=4, timeout=5.0)
     assert look.valid == 0
     assert "crashed" in look.reasons

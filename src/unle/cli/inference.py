@@ -19,7 +19,7 @@ from unle.errors import InputError, StoreError
 from unle.methods import AbstractSequential
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
-from unle.simulators import Simulations, run_round, summarise
+from unle.simulators import Simulations, simulate_into, summarise
 from unle.store import METRICS, RunDirectory, SimulationStore, plain
 
 IN_THIS_PROCESS = ExecutorOptions()
@@ -166,7 +166,7 @@ def simulate_prior(store: SimulationStore, model: Model, settings: dict[str, Any
     store.remember("theta_names", list(model.prior.names))
     theta = np.asarray(model.prior.sample(settings["budget"], seed=settings["seed"]), dtype=np.float64)
     with executor.arguments() as arguments:
-        run_round(store, model.simulator, theta, seed=settings["seed"], timeout=settings["timeout"], **arguments)
+        simulate_into(store, model.simulator, theta, seed=settings["seed"], timeout=settings["timeout"], **arguments)
 
 
 def _bring(store: SimulationStore, request: Request) -> None:

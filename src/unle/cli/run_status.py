@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unle.store import RoundCount, RunDirectory, peek_simulations, read_counts
-from unle.store.lock import AT, held, last_holder, this_machine
+from unle.store import RoundCount, RunDirectory, held, last_held_here, last_holder, peek_simulations, read_counts
 
 SILENCE = 60.0  # seconds without a change that are worth a word
 LONG_SILENCE = 120.0  # seconds after which a lock that cannot be seen from this machine is taken for released
@@ -111,12 +110,8 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _is_here(run: RunDirectory) -> bool:
-    return last_holder(run.lock).endswith(AT + this_machine())
-
-
 def _counts(run: RunDirectory) -> list[RoundCount]:
-    if run.lock.exists() and not _is_here(run):  # two machines must not open the table at once
+    if run.lock.exists() and not last_held_here(run.lock):  # two machines must not open the table at once
         return read_counts(run.counts)
     return peek_simulations(run.path / "simulations.sqlite")
 
@@ -179,7 +174,7 @@ def _training(metrics: Sequence[Mapping[str, Any]]) -> tuple[int, int | None, st
 def _is_over(run: RunDirectory, is_held: bool | None, silent: float) -> bool:  # noqa: FBT001
     if is_held or not run.lock.exists():  # without a lock file the run has not begun
         return False
-    return silent > LONG_SILENCE if is_held is None or not _is_here(run) else True
+    return silent > LONG_SILENCE if is_held is None or not last_held_here(run.lock) else True
 
 
 def _why(run: RunDirectory, metrics: Sequence[Mapping[str, Any]]) -> str:

@@ -3,15 +3,15 @@
 A simulator and parameters come in; `Simulations` go out, or rows in a `SimulationStore`. Read in this order:
 `run_round` (the public functions), `simulations` (their result), `outputs` and `piece` (what runs beside the
 simulator), `writer` (what is stored), `dispatch` and `workers` (many processes), `sandbox` and `child` (simulators that
-hang or crash); `jax_simulator` and `subprocess_simulator` (other kinds of simulators); `dry_run`.
+hang or crash); `jax_simulators` and `subprocess_simulator` (other kinds of simulators); `dry_runs`.
 
 What runs inside a simulator's process imports numpy and the simulator, never jax.
 """
 
-from unle.simulators.dry_run import DryRun, dry_run
-from unle.simulators.jax_simulator import JaxSimulator, jax_simulator
+from unle.simulators.dry_runs import DryRun, dry_run
+from unle.simulators.jax_simulators import JaxSimulator, jax_simulator
 from unle.simulators.piece import Batched, batched
-from unle.simulators.run_round import run_round, simulate, simulate_at
+from unle.simulators.run_round import simulate, simulate_at, simulate_into
 from unle.simulators.simulations import Simulations, summarise
 from unle.simulators.subprocess_simulator import command
 from unle.simulators.workers import MODEL_PREFIX, dask_executor
@@ -27,7 +27,7 @@ __all__ = [
     "dask_executor",
     "dry_run",
     "jax_simulator",
-    "run_round",
+    "simulate_into",
     "simulate",
     "simulate_at",
     "summarise",

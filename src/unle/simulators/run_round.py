@@ -30,7 +30,7 @@ from unle.arrays import as_count
 from unle.errors import InputError, StoreError, UnleWarning
 from unle.progress import AbstractBar, progress
 from unle.simulators.dispatch import Plan, dispatch
-from unle.simulators.jax_simulator import JaxSimulator
+from unle.simulators.jax_simulators import JaxSimulator
 from unle.simulators.outputs import explains
 from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, run_piece
 from unle.simulators.simulations import Simulations
@@ -136,11 +136,11 @@ def simulate_at(
     if theta.ndim != 2 or 0 in theta.shape or not np.isfinite(theta).all():
         raise InputError(f"expected finite parameters of shape (n, dim); got an array of shape {theta.shape}")
     with SimulationStore(None) if store is None else nullcontext(store) as table:
-        run_round(table, simulator, theta, seed=seed, round=round, **options)
+        simulate_into(table, simulator, theta, seed=seed, round=round, **options)
         return Simulations.from_store(table, round)
 
 
-def run_round(
+def simulate_into(
     store: SimulationStore,
     simulator: Callable,
     theta: Float[np.ndarray, "n dim"],

@@ -69,11 +69,11 @@ class Sandbox:
         self._board.flush()
 
     def run(self, piece: Piece, *, timeout: float | None, block: bool) -> list[Outcome]:
-        """Simulate the whole piece, whatever happens on the way.
+        """Simulate the whole piece, also if the simulator crashes.
 
         Args:
             piece: the simulations.
-            timeout: seconds that one simulation may take; None waits for ever. A block may take
+            timeout: seconds that one simulation may take; None is no limit. A block may take
                 that long times its number of rows.
             block: the simulator is a batched one, and works on all of these rows in one call.
 
@@ -180,7 +180,7 @@ class Sandbox:
                 [sys.executable, "-c", code],
                 stdin=subprocess.PIPE,  # held open as the child's lifeline
                 pass_fds=[theirs.fileno(), self._board.fileno()],
-                start_new_session=True,  # Ctrl-C is the driver's business
+                start_new_session=True,  # Ctrl-C reaches the driver only
                 env={**{name: "1" for name in _ONE_THREAD}, **os.environ},
             )
         self._connection = Connection(ours.detach())

@@ -18,7 +18,7 @@ from unle.store.json_files import (
     write_json,
     write_sealed,
 )
-from unle.store.lock import held, last_holder, locked, this_machine
+from unle.store.lock import held, last_held_here, last_holder, locked, this_machine
 from unle.store.progress_file import RoundCount, peek_simulations, read_counts
 from unle.store.reading import Span, StoredRows
 from unle.store.reservoir import Reservoir, row_hashes
@@ -38,6 +38,7 @@ __all__ = [
     "Table",
     "Tally",
     "held",
+    "last_held_here",
     "last_holder",
     "locked",
     "peek_simulations",

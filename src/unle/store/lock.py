@@ -14,7 +14,6 @@ try:
 except ImportError:  # not on Windows, where two processes on one directory are the user's responsibility
     fcntl = None
 
-AT = " on "
 TRIES, SECONDS_BETWEEN_TRIES = 5, 0.05  # `held` takes the lock for a moment
 
 
@@ -62,7 +61,7 @@ def _take(file: IO[str], what: str) -> None:
 
 def this_process() -> str:
     """Return what is written into the lock file: which process holds it, on which machine."""
-    return f"process {os.getpid()}{AT}{this_machine()}"
+    return f"process {os.getpid()} on {this_machine()}"
 
 
 def this_machine() -> str:
@@ -76,6 +75,11 @@ def last_holder(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
+
+
+def last_held_here(path: Path) -> bool:
+    """Return whether the process that holds the lock, or held it last, is one of this machine."""
+    return last_holder(path).endswith(f" on {this_machine()}")
 
 
 def held(path: Path) -> bool | None:

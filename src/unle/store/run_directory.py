@@ -3,7 +3,7 @@
     runs/mine/
       run.json                  method, settings, seed, versions
       simulations.sqlite        every simulation, see `unle.store.simulation_store`
-      counts.json               how many there are, for a person who watches from another machine
+      counts.json               how many there are, for `unle watch` on another machine
       rounds/00/likelihood.json, likelihood.npz    the fitted model of each round, see `unle.store.model_files`
       draws.nc                  posterior draws at the observation
       metrics.jsonl             one JSON object per line, appended as the run goes on

@@ -1,10 +1,10 @@
-"""Simulations on disk: one SQLite file, one row per simulation, ever.
+"""Simulations on disk: one SQLite file, in which every simulation is one row and is stored once.
 
 The table `simulations` has the columns
 
     round, id          which simulation this is; together they are the primary key
     valid, reason      whether the row may be trained on, and if not, why
-    seconds, worker    how long it took, and who did it
+    seconds, worker    how long it took, and in which process
     theta, x           float64 vectors as raw little-endian bytes; x is NULL when nothing came back
     dim, width, data   what theta and x are cut out of, with a check sum, see `unle.store.row_format`
 
@@ -119,7 +119,7 @@ class SimulationStore:
             reasons: the empty string for a valid row, otherwise why it is not valid.
             seconds: the time each one took; zeros when not given.
             round: the round these belong to.
-            worker: who did them, one name for all or one each.
+            worker: the process that simulated, one name for all or one each.
 
         Raises:
             InputError: the arguments do not have one entry per simulation.

@@ -22,7 +22,7 @@ from unle.methods import SUNLE, rounds
 from unle.models import Ensemble, NoEnergy, Region, TiltedModel, with_validity
 from unle.posterior import Chains, Draws, Posterior, TemperedSmc
 from unle.samplers import RandomWalk
-from unle.simulators import run_round
+from unle.simulators import simulate_into
 from unle.space import fit_theta_space, fit_x_space
 from unle.store import RunDirectory
 from unle.train import GaussianTraining, TiltedTraining, ValidityTraining, fit_validity, make_splits
@@ -60,7 +60,7 @@ def run(task, tmp_path):
     made = RunDirectory.create(tmp_path / "run", {"model": "pyloric", "method": "sunle"})
     with made.simulations() as store:
         for number in (0, 1):
-            run_round(store, stand_in, np.asarray(task.prior.sample(300, seed=number), float), round=number)
+            simulate_into(store, stand_in, np.asarray(task.prior.sample(300, seed=number), float), round=number)
         rows = store.read()
     theta, x = rows.theta[rows.valid], rows.x[rows.valid]
     theta_space, x_space = fit_theta_space(theta), fit_x_space(x)

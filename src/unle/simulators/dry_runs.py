@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from unle.progress import silence
-from unle.simulators.jax_simulator import JaxSimulator
+from unle.simulators.jax_simulators import JaxSimulator
 from unle.simulators.outputs import explains
 from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, batched
 from unle.simulators.run_round import Samples, simulate_at
