@@ -58,7 +58,7 @@ def method(training=PAIRED, normaliser=DIVI, **parts):
 def traces(monkeypatch):
     """Count how often the training steps of bases and energies are traced."""
     counted = {}
-    for module in (gaussian, tilted):
+    for module in (gaussian_network, tilted_fit):
         plain = module._chunk.__wrapped__
         counted[module] = eqx.debug.assert_max_traces(plain, max_traces=1000)
         monkeypatch.setattr(module, "_chunk", eqx.filter_jit(counted[module]))
@@ -68,32 +68,33 @@ def traces(monkeypatch):
 @pytest.mark.slow
 def test_ten_rounds_compile_their_training_once(traces):
     method(every_round=False).run([0.0], budget=400, rounds=10, seed=1)
-    assert traces(gaussian) == 1
-    assert traces(tilted) == 1  # after the last round; for the energies that see theta and those that do not
+    assert traces(gaussian_network) == 1
+    assert traces(tilted_fit) == 1  # after the last round; for the energies that see theta and those that do not
 
 
 @pytest.mark.slow
 def test_energies_that_only_propose_are_compiled_once_more_if_they_are_of_another_kind(traces):
     method().run([0.0], budget=400, rounds=10, seed=1)
-    assert traces(gaussian) == 1
-    assert 2 <= traces(tilted) <= 3  # tilted ones propose, over one or two kinds of bases; conditional ones come after
+    assert traces(gaussian_network) == 1
+    # Tilted ones propose, over one or two kinds of bases; conditional ones come after.
+    assert 2 <= traces(tilted_fit) <= 3
 
 
 @pytest.mark.slow
 def test_tilted_energies_that_propose_and_that_make_the_posterior_share_a_program(traces):
     method(TILTED, Tilted()).run([0.0], budget=400, rounds=10, seed=1)
-    assert 1 <= traces(tilted) <= 2  # two for two kinds of bases
+    assert 1 <= traces(tilted_fit) <= 2  # two for two kinds of bases
 
 
 @pytest.mark.slow
 def test_energies_in_every_one_of_ten_rounds_compile_at_most_twice(traces):
     method(every_round=True).run([0.0], budget=400, rounds=10, seed=1)
-    assert traces(gaussian) == 1
-    assert 1 <= traces(tilted) <= 2
+    assert traces(gaussian_network) == 1
+    assert 1 <= traces(tilted_fit) <= 2
 
 
 @pytest.mark.slow
 def test_data_that_are_not_padded_compile_in_every_round(traces, monkeypatch):
     monkeypatch.setattr(sunle, "pad", lambda t, w, splits, capacity: (t, w, splits))
     method(every_round=True).run([0.0], budget=400, rounds=4, seed=1)
-    assert traces(tilted) == 4
+    assert traces(tilted_fit) == 4

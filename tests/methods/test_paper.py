@@ -13,7 +13,7 @@ from unle.methods import paper_rounds
 from unle.models import ConditionalLikelihood, Normalised
 from unle.posterior import WalkingExchange, WarmChains
 from unle.train import PairedChains, PersistentChains, ValidityTraining, WarmSmc, fit_validity
-from unle.train import paper as training
+from unle.train import energy_training as training
 from unle.train.divi import DiviChains
 
 DRAWS = 1000
@@ -66,13 +66,14 @@ def test_aunle_of_the_paper_finds_both_modes(simulations, of_the_prior, particle
     assert records[-1]["gain"] > 1
 
 
-def wrong(*parts, right=training._gap):
+def wrong(*parts, right=training.energy_gap):
     """Return the loss with the wrong sign."""
-    return -right(*parts)
+    gap, ess = right(*parts)
+    return -gap, ess
 
 
 def test_a_sign_error_in_the_gradient_shows(simulations, of_the_prior, monkeypatch):
-    monkeypatch.setattr(training, "_gap", wrong)
+    monkeypatch.setattr(training, "energy_gap", wrong)
     settings = SMALL | {"iterations": 151}  # of its own: compiled programs are remembered by their settings
     method = unle.AUNLE.paper(PRIOR, particles=CHAINS, **settings)
     with warnings.catch_warnings():
@@ -109,7 +110,7 @@ def test_sunle_of_the_paper_finds_both_modes(of_the_prior, normaliser):
 
 
 def test_a_sign_error_shows_in_rounds_too(of_the_prior, monkeypatch):
-    monkeypatch.setattr(training, "_gap", wrong)
+    monkeypatch.setattr(training, "energy_gap", wrong)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnleWarning)
         run = small_sunle(unle.ByExchange(), iterations=101).run(X_O, budget=1000, rounds=2, seed=1)

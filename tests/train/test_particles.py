@@ -18,7 +18,7 @@ from unle.errors import InputError
 from unle.models import AbstractEnergy, ConditionalGaussian, FixedMeasure, Mlp, NeuralCorrection, TiltedModel
 from unle.space import Prior, fit_theta_space
 from unle.train import BaseParticles, Batch, DataParticles, JointSpace, PersistentChains, Splits, WarmSmc, validate
-from unle.train.tilted_fit import _gap
+from unle.train.energy_training import energy_gap
 
 A, B, C = 0.5, 0.4, 1.5
 NO_BATCH = Batch(jnp.zeros(1, int), jnp.zeros((1, 1)))  # tilted models do not look at the data's parameters
@@ -136,7 +136,7 @@ def test_gain_and_normaliser_are_exact(followed, joint):
 
 @eqx.filter_jit
 def gradients(energy, data, clouds):
-    return jax.vmap(lambda data, cloud: jax.grad(lambda e: _gap(e, data, cloud)[0])(energy))(data, clouds)
+    return jax.vmap(lambda data, cloud: jax.grad(lambda e: energy_gap(e, data, cloud)[0])(energy))(data, clouds)
 
 
 def test_the_likelihood_is_flat_at_the_truth_and_nowhere_else(followed):

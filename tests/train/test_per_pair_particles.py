@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from unle.models import AbstractEnergy, ConditionalGaussian, Mlp, NeuralCorrection, TiltedModel
 from unle.space import Prior, fit_theta_space
 from unle.train import Batch, JointSpace, PairedChains, PairedSmc
-from unle.train.tilted_fit import _gap
+from unle.train.energy_training import energy_gap
 
 A, B, C = 0.5, 0.8, 1.5
 PAIRS, BATCH = 2000, 500
@@ -111,7 +111,7 @@ def test_the_conditional_likelihood_is_flat_at_the_truth_and_nowhere_else(follow
     particles, state, _ = followed
     truth = Known(jnp.array([A, B, C]))
     r = (A + B * t) / C + jr.normal(jr.key(5), (PAIRS, 1)) / np.sqrt(C)
-    gradient = eqx.filter_jit(jax.vmap(lambda data, cloud: jax.grad(lambda e: _gap(e, data, cloud)[0])(truth)))
+    gradient = eqx.filter_jit(jax.vmap(lambda data, cloud: jax.grad(lambda e: energy_gap(e, data, cloud)[0])(truth)))
 
     def gradients(r):
         rows = jnp.arange(PAIRS).reshape(20, -1)

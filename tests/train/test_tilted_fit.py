@@ -21,7 +21,9 @@ from unle.train import (
     fit_tilted,
     make_splits,
 )
-from unle.train.tilted_fit import SOON, ChunkMetrics, _healthy, _Member, _roll_back
+from unle.train.energy_training import EnergyState, StepMetrics
+from unle.train.loop import CHUNKS_BEFORE_GIVING_UP, Weights
+from unle.train.tilted_fit import _healthy, _roll_back
 
 MEMBERS, ROWS, DIM = 2, 400, 1
 
@@ -130,7 +132,7 @@ def test_training_far_below_its_aim_is_given_up_once_it_stops_improving(problem)
     alone = fit(problem, settings)
     given_up = fit(problem, settings, aim=100.0)
     within_reach = fit(problem, settings, aim=alone.gain)
-    assert SOON <= len(given_up.history) < len(alone.history)
+    assert CHUNKS_BEFORE_GIVING_UP <= len(given_up.history) < len(alone.history)
     assert given_up.outcome is Outcome.CONVERGED
     assert given_up.history == alone.history[: len(given_up.history)]
     assert within_reach.history == alone.history
@@ -171,9 +173,9 @@ def test_nan_in_the_data_keeps_the_base(problem):
 def test_each_way_of_going_wrong_is_noticed():
     good = {"gap": 0.1, "acceptance": 0.6, "step_size": 0.1, "ess": 0.5}
     cases = [{}, {"gap": 1e3}, {"gap": np.nan}, {"acceptance": 0.0}, {"acceptance": np.nan}]
-    metrics = ChunkMetrics(*(jnp.array([(good | case)[name] for case in cases]) for name in ChunkMetrics._fields))
+    metrics = StepMetrics(*(jnp.array([(good | case)[name] for case in cases]) for name in StepMetrics._fields))
     np.testing.assert_array_equal(_healthy(metrics, np.zeros(5), np.zeros(5)), [True, False, False, False, False])
-    fine = ChunkMetrics(*(jnp.full(3, good[name]) for name in ChunkMetrics._fields))
+    fine = StepMetrics(*(jnp.full(3, good[name]) for name in StepMetrics._fields))
     np.testing.assert_array_equal(
         _healthy(fine, np.array([3.0, -8.0, np.nan]), np.array([4.0, 4.0, 4.0])), [True, False, False]
     )
@@ -182,10 +184,10 @@ def test_each_way_of_going_wrong_is_noticed():
 def test_only_the_member_that_diverged_goes_back():
     def state(value, rate):
         energies = jnp.full((2, 3), value)
-        return _Member(energies, energies, (), energies, jnp.full((2, 1), value), jnp.full(2, rate))
+        return EnergyState(energies, Weights(energies, (), energies), jnp.full((2, 1), value), jnp.full(2, rate))
 
     after = _roll_back(state(jnp.nan, 1.0), state(5.0, 0.5), jnp.array([True, False]))
-    assert np.isnan(after.energy[0]).all()
-    np.testing.assert_array_equal(after.energy[1], np.full(3, 5.0))
+    assert np.isnan(after.weights.trained[0]).all()
+    np.testing.assert_array_equal(after.weights.trained[1], np.full(3, 5.0))
     np.testing.assert_array_equal(after.particles[1], [5.0])
     np.testing.assert_array_equal(after.rate, [1.0, 0.25])

@@ -5,12 +5,13 @@ whose arrays are stacked along a leading axis of ensemble members, and how the f
 
 Read in this order:
 
+* `loop`, the one training loop: init, step, stop;
 * data: `splits`, `stream` (more simulations than fit in memory);
 * held-out scores: `validation`, `score_comparison`, `certificate`;
 * bases: `base_training`, `descent`, `gaussian_base` with `regression`, `gaussian_process_fit` and `gaussian_network`,
   `noise_fit`, `shared_base` (repeated measurements);
 * energies: `joint` and `abstract_particles`, `importance_particles`, `persistent_particles`, `per_pair_particles`, then
-  `tilted_training`, `tilted_fit`, `warm_starts`, `paper_fit`, `score_matching`;
+  `energy_training`, `tilted_fit`, `warm_starts`, `paper_fit`, `score_matching`;
 * log Z(theta): `log_z`, `log_normaliser_fit`, `divi`, `online_log_z`;
 * P(valid | theta): `auxiliary_targets`, `validity_fit`.
 """
@@ -20,6 +21,7 @@ from unle.train.base_training import AbstractBaseTraining, FixedBase, FlowTraini
 from unle.train.certificate import Certificate, certify
 from unle.train.descent import Descended, Descent, descend
 from unle.train.divi import DiviChains, fit_divi
+from unle.train.energy_training import TiltedTraining
 from unle.train.gaussian_base import GaussianTraining, fit_gaussians
 from unle.train.importance_particles import BaseParticles, DataParticles
 from unle.train.joint import JointSpace
@@ -36,7 +38,6 @@ from unle.train.shared_base import fit_shared_or_whole
 from unle.train.splits import Splits, held_out_size, make_splits, pad
 from unle.train.stream import Stream
 from unle.train.tilted_fit import TiltedFit, compile_tilted, fit_tilted
-from unle.train.tilted_training import TiltedTraining
 from unle.train.validation import Validation, base_scores, validate
 from unle.train.validity_fit import ValidityFit, ValidityTraining, fit_validity
 from unle.train.warm_starts import Carried, Frame, WarmStart, pair_particles, warm_start

@@ -1,8 +1,7 @@
-"""Minimise a loss over rows, member by member, and stop when held-out rows no longer gain.
+"""Minimise a mean loss over pairs (t, w), member by member, and stop when held-out rows no longer gain.
 
-The loop behind flows and score matching, whose losses are plain means over pairs (t, w): AdamW on random batches, a
-running mean of the weights, and the point of its path with the lowest held-out loss.  Steps run in compiled chunks;
-between chunks, on the host, the held-out loss is looked at.
+The training of flows and of score matching: AdamW on random batches, a running mean of the weights, and the point of
+its path with the lowest held-out loss.
 """
 
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -19,11 +17,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.compiling import DEFAULT_OPTIONS, large_program
 from unle.errors import FitError, InputError
-from unle.progress import progress
+from unle.train.loop import Best, Look, Patience, Weights, adamw, begin, run, take_steps
 from unle.train.splits import Splits
-from unle.train.stream import Stream, scatter_rows
+from unle.train.stream import Stream, renewed
 
-CLIP = 5.0  # global norm of a gradient
 WARM_UP = 50  # steps over which the learning rate rises
 VALIDATION = 2**31 - 1  # folded into the key: the held-out loss uses the same randomness every time
 
@@ -108,73 +105,59 @@ def descend(
     """
     keys = jr.split(key, splits.train.shape[0])
     state = _start(keys, loss, trained, fixed, t, w, splits, settings)
-    lowest, since, steps = np.inf, 0, 0
-    with progress(title, total=settings.iterations) as bar:
-        while steps < settings.iterations and since < settings.patience:
-            if stream is not None and steps:
-                fresh = stream.take(settings.chunk * settings.batch)
-                t, w = scatter_rows((t, w), fresh.places, (fresh.t, fresh.w))
-            state = _chunk(state, keys, jnp.asarray(steps), loss, fixed, t, w, splits, settings)
-            steps += settings.chunk
-            held_out = float(jnp.mean(state.lowest))
-            bar.advance(settings.chunk, note=f"held-out loss {held_out:.3f}")
-            if on_chunk is not None:
-                loss_now = float(jnp.mean(state.recent))
-                on_chunk({"step": steps, "steps": settings.iterations, "held_out": held_out, "loss": loss_now})
-            lowest, since = (held_out, 0) if held_out < lowest else (lowest, since + 1)
-    if not np.isfinite(np.asarray(state.lowest)).all():
+
+    def chunk(state: tuple[_State, tuple[Array, Array]], first: int, number: int) -> tuple[Any, Look]:
+        fit, rows = state
+        rows = rows if stream is None or not number else renewed(rows, stream, settings.chunk * settings.batch)
+        fit = _chunk(fit, keys, jnp.asarray(first), loss, fixed, *rows, splits, settings)
+        score, steps = float(jnp.mean(fit.best.score)), first + settings.chunk
+        losses = {"held_out": -score, "loss": float(jnp.mean(fit.recent))}
+        record = {"step": steps, "steps": settings.iterations, **losses}
+        return (fit, rows), Look(score, f"held-out loss {-score:.3f}", record)
+
+    firsts = range(0, settings.iterations, settings.chunk)  # every step has a key of its own, by its number
+    how = {"steps": settings.chunk, "patience": Patience(settings.patience), "title": title, "on_chunk": on_chunk}
+    (state, _), patience = run(chunk, (state, (t, w)), firsts, **how)
+    if not np.isfinite(np.asarray(state.best.score)).all():
         raise FitError("the loss of held-out rows was never finite: look for wild columns in the data, and fit again.")
-    return Descended(state.best, state.lowest, steps)
+    return Descended(state.best.trained, -state.best.score, patience.seen * settings.chunk)
 
 
 class _State(NamedTuple):
-    trained: Any
-    optimiser: optax.OptState
-    average: Any
-    best: Any
-    lowest: Float[Array, " member"]
-    recent: Float[Array, " member"]
+    weights: Weights
+    best: Best  # scores are held-out losses, with the sign changed
+    recent: Float[Array, " member"]  # mean loss of the batches of the last chunk
 
 
 def _optimiser(settings: Descent) -> optax.GradientTransformation:
     warm_up = min(WARM_UP, max(1, settings.iterations // 10))
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0, settings.learning_rate, warm_up, max(settings.iterations, warm_up + 1)
-    )
-    return optax.chain(optax.clip_by_global_norm(CLIP), optax.adamw(schedule, weight_decay=settings.weight_decay))
+    iterations = max(settings.iterations, warm_up + 1)
+    return adamw(settings.learning_rate, iterations, weight_decay=settings.weight_decay, warm_up=warm_up)
 
 
 @eqx.filter_jit
 def _start(keys, loss: Loss, trained, fixed, t, w, splits: Splits, settings: Descent) -> _State:
     def one(key, trained, fixed, held_out):
         value = loss(jr.fold_in(key, VALIDATION), trained, fixed, t[held_out], w[held_out])
-        value = jnp.where(jnp.isfinite(value), value, jnp.inf)
-        return _State(trained, _optimiser(settings).init(trained), trained, trained, value, value)
+        score = jnp.where(jnp.isfinite(value), -value, -jnp.inf)
+        return _State(begin(_optimiser(settings), trained), Best(trained, score, score), value)
 
     return eqx.filter_vmap(one)(keys, trained, fixed, splits.held_out)
 
 
 @partial(large_program, options=DEFAULT_OPTIONS)
 def _chunk(state: _State, keys, first, loss: Loss, fixed, t, w, splits: Splits, settings: Descent) -> _State:
-    optimiser = _optimiser(settings)
     batch = min(settings.batch, splits.train.shape[1])
 
     def one_member(state: _State, key, fixed, train, held_out) -> _State:
-        def step(carry, i):
-            trained, opt, average = carry
-            key_rows, key_loss = jr.split(jr.fold_in(key, i))
+        def loss_at(trained, step):
+            key_rows, key_loss = jr.split(jr.fold_in(key, step))
             rows = train[jr.randint(key_rows, (batch,), 0, train.shape[0])]
-            value, gradient = jax.value_and_grad(lambda p: loss(key_loss, p, fixed, t[rows], w[rows]))(trained)
-            updates, opt = optimiser.update(gradient, opt, trained)
-            trained = eqx.apply_updates(trained, updates)
-            average = jax.tree.map(lambda a, b: settings.average * a + (1 - settings.average) * b, average, trained)
-            return (trained, opt, average), value
+            return loss(key_loss, trained, fixed, t[rows], w[rows])
 
-        carry = (state.trained, state.optimiser, state.average)
-        (trained, opt, average), values = jax.lax.scan(step, carry, first + jnp.arange(settings.chunk))
-        value = loss(jr.fold_in(key, VALIDATION), average, fixed, t[held_out], w[held_out])
-        better = value < state.lowest  # False for NaN
-        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), average, state.best)
-        return _State(trained, opt, average, best, jnp.where(better, value, state.lowest), jnp.mean(values))
+        numbers = first + jnp.arange(settings.chunk)
+        weights, values = take_steps(_optimiser(settings), state.weights, loss_at, numbers, average=settings.average)
+        held = loss(jr.fold_in(key, VALIDATION), weights.average, fixed, t[held_out], w[held_out])
+        return _State(weights, state.best.or_better(weights.average, -held), jnp.mean(values))
 
     return eqx.filter_vmap(one_member)(state, keys, fixed, splits.train, splits.held_out)

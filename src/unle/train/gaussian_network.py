@@ -13,17 +13,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.compiling import LARGE_BATCH_OPTIONS, large_program
 from unle.models import ConditionalGaussian, Mlp, NeuralCorrection
-from unle.progress import progress
 from unle.space.host_device import keys, on_device, split
+from unle.train.loop import Best, Look, Patience, Weights, adamw, run, take_steps
 from unle.train.regression import Mean
 from unle.train.score_comparison import is_better
 from unle.train.splits import Splits, pad
-from unle.train.stream import Stream, scatter_rows
+from unle.train.stream import Stream, renewed
 
 if TYPE_CHECKING:
     from unle.train.gaussian_base import GaussianTraining
 
-CLIP = 5.0  # global norm of a gradient
 WORTHWHILE = 0.005  # nats; a fit that improves by less for long is over
 EARLY = 0.1  # share of the training after which networks are compared with their rival
 
@@ -103,35 +102,35 @@ def train_networks(
     members, held = splits.held_out.shape
     t, w, splits = pad(t, w, splits, capacity)
     key_init, key_train = split(key, 2)
-    bases, state = _start(key_init, start, t, w, splits, settings)
-    best, since = -np.inf, 0
-    early = None
-    with progress("Fitting the Gaussian base", total=settings.iterations) as bar:
-        for i, key_chunk in enumerate(split(key_train, -(-settings.iterations // settings.chunk))):
-            if stream is not None and i:
-                fresh = stream.take(settings.chunk * _batch(settings))
-                t, w = scatter_rows((t, w), fresh.places, (fresh.t, fresh.w))
-            state = _chunk(state, bases, t, w, splits, keys(key_chunk, members), settings)
-            score = float(np.mean(np.asarray(state.best_score)))
-            bar.advance(settings.chunk, note=f"held-out log-likelihood {score:.2f}")
-            best, since = (score, 0) if score > best + WORTHWHILE else (best, since + 1)
-            if early is None and (i + 1) * settings.chunk >= EARLY * settings.iterations:
-                early = np.asarray(state.best_rows)[:, :held]
-                if rival is not None and rival.wins(start.scores, early):
-                    return Networks(state.best, early, early, finished=False)
-            if since >= settings.patience:
-                break
-    rows = np.asarray(state.best_rows)[:, :held]
-    return Networks(state.best, rows, rows if early is None else early)
+    bases, fit = _start(key_init, start, t, w, splits, settings)
+
+    def chunk(state: _Progress, key: PRNGKeyArray, number: int) -> tuple[_Progress, Look]:
+        rows = state.rows if stream is None or not number else renewed(state.rows, stream, settings.chunk * batch)
+        fit = _chunk(state.fit, bases, *rows, splits, keys(key, members), settings)
+        score, early, is_behind = float(np.mean(np.asarray(fit.best.score))), state.early, False
+        if early is None and (number + 1) * settings.chunk >= EARLY * settings.iterations:
+            early = np.asarray(fit.best.rows)[:, :held]
+            is_behind = rival is not None and rival.wins(start.scores, early)
+        look = Look(score, f"held-out log-likelihood {score:.2f}", is_over=is_behind)
+        return _Progress(fit, rows, early, is_behind), look
+
+    batch, chunks = _batch(settings), split(key_train, -(-settings.iterations // settings.chunk))
+    how = {"steps": settings.chunk, "patience": Patience(settings.patience, WORTHWHILE)}
+    end, _ = run(chunk, _Progress(fit, (t, w)), chunks, title="Fitting the Gaussian base", **how)
+    scores = np.asarray(end.fit.best.rows)[:, :held]
+    return Networks(end.fit.best.trained, scores, scores if end.early is None else end.early, not end.is_behind)
 
 
 class _Fit(NamedTuple):
-    net: Mlp
-    optimiser: optax.OptState
-    average: Mlp
-    best: Mlp
-    best_score: Float[Array, " member"]
-    best_rows: Float[Array, "member held_out"]
+    weights: Weights
+    best: Best
+
+
+class _Progress(NamedTuple):
+    fit: _Fit
+    rows: tuple[Array, Array]  # (t, w): a window on them that changes
+    early: Float[np.ndarray, "member held_out"] | None = None
+    is_behind: bool = False  # of its rival
 
 
 def _batch(settings: "GaussianTraining") -> int:
@@ -141,9 +140,8 @@ def _batch(settings: "GaussianTraining") -> int:
 
 def _optimiser(settings: "GaussianTraining") -> optax.GradientTransformation:
     assert settings.weight_decay is not None  # `for_rows` has chosen one
-    schedule = optax.cosine_decay_schedule(settings.learning_rate, settings.iterations)
-    adam = optax.adamw(schedule, weight_decay=settings.weight_decay)
-    return optax.flatten(optax.chain(optax.clip_by_global_norm(CLIP), adam))  # one long vector is quicker to compile
+    adam = adamw(settings.learning_rate, settings.iterations, weight_decay=settings.weight_decay)
+    return optax.flatten(adam)  # one long vector is quicker to compile
 
 
 def _scores(net: Mlp, base: ConditionalGaussian, t, w) -> Float[Array, " row"]:
@@ -165,7 +163,7 @@ def _start(
     rows = on_device(np.stack([np.resize(row, held) for row in start.scores]), t.dtype)
     optimiser = _zeros(jax.eval_shape(eqx.filter_vmap(_optimiser(settings).init), nets))  # Adam starts from zeros
     score = on_device(start.scores.mean(axis=1), t.dtype)
-    return bases, _Fit(nets, optimiser, nets, _zeros(nets), score, rows)
+    return bases, _Fit(Weights(nets, optimiser, nets), Best(_zeros(nets), score, rows))
 
 
 @eqx.filter_jit
@@ -181,28 +179,18 @@ def _zeros(tree):
 
 @partial(large_program, options=LARGE_BATCH_OPTIONS)
 def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, settings: "GaussianTraining") -> _Fit:
-    optimiser = _optimiser(settings)
     batch = _batch(settings)
 
     def one_member(state: _Fit, base, w, train, held_out, key) -> _Fit:
+        def loss(net, numbers):
+            rows = train[numbers]
+            return -jnp.mean(_scores(net, base, t[rows], w[rows]))
+
         # All random numbers at once: every call of the generator takes a while to compile.
-        lots = jr.bits(key, (settings.chunk * batch,)).reshape(-1, batch) % train.shape[0]
-
-        def step(carry, lots):
-            net, opt, average = carry
-            rows = train[lots]
-            gradient = jax.grad(lambda net: -jnp.mean(_scores(net, base, t[rows], w[rows])))(net)
-            updates, opt = optimiser.update(gradient, opt, net)
-            net = eqx.apply_updates(net, updates)
-            average = jax.tree.map(lambda a, b: settings.average * a + (1 - settings.average) * b, average, net)
-            return (net, opt, average), None
-
-        carry = (state.net, state.optimiser, state.average)
-        (net, opt, average), _ = jax.lax.scan(step, carry, lots)
-        scores = _scores(average, base, t[held_out], w[held_out])
-        better = jnp.mean(scores) > state.best_score  # False for NaN
-        new, old = (average, jnp.mean(scores), scores), (state.best, state.best_score, state.best_rows)
-        return _Fit(net, opt, average, *jax.tree.map(lambda new, old: jnp.where(better, new, old), new, old))
+        numbers = jr.bits(key, (settings.chunk * batch,)).reshape(-1, batch) % train.shape[0]
+        weights, _ = take_steps(_optimiser(settings), state.weights, loss, numbers, average=settings.average)
+        scores = _scores(weights.average, base, t[held_out], w[held_out])
+        return _Fit(weights, state.best.or_better(weights.average, scores))
 
     own = None if w.ndim == t.ndim else 1  # the axis of members, if each has data of its own
     each = eqx.filter_vmap(one_member, in_axes=(0, 0, own, 0, 0, 0))

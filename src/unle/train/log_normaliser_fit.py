@@ -30,14 +30,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.models import DoublyIntractableLikelihood, LogNormaliser, Mlp
-from unle.progress import progress
 from unle.train.log_z import LogZEstimates, log_z_at, standardised
+from unle.train.loop import Best, Look, Patience, Weights, adamw, begin, run, take_steps
 
 FEWEST = 20  # values of theta
 ENOUGH = 64.0  # effective draws of the base at nearly all theta: importance sampling will do
 LADDER, MOVES = 8, 2  # of the bridge from base to model where it will not
 HELD_OUT = 0.1  # of the theta, on which the best point is chosen and the error measured
-CLIP = 5.0  # global norm of a gradient
+WEIGHT_DECAY = 1e-4
 FAR = 50.0  # nats from the typical log Z: nothing that a posterior could reach
 FEWEST_NEAR = 3  # times the held-out rows: with fewer that are near, all are taken
 RIDGE = 1e-3  # on the correlations of t
@@ -252,21 +252,22 @@ def _start(
     return LogNormaliser(centre, whitener, offset, slope, scale, net)
 
 
-class _Fit(NamedTuple):
-    b: LogNormaliser
-    optimiser: optax.OptState
-    best: LogNormaliser
-    lowest: Float[Array, ""]
+class _State(NamedTuple):
+    weights: Weights
+    best: Best
 
 
 def _fit(key, b: LogNormaliser, t, targets: LogZEstimates, settings: LogNormaliserTraining) -> LogNormaliser:
-    state = _Fit(b, _optimiser(settings).init(_trainable(b)), b, jnp.full((), jnp.inf))
-    chunks = -(-settings.iterations // settings.chunk)
-    with progress("Fitting log Z", total=chunks * settings.chunk) as bar:
-        for chunk in range(chunks):
-            state = _chunk(state, t, targets, jr.fold_in(key, chunk), settings, _n_held(t.shape[0]))
-            bar.advance(settings.chunk, note=f"held-out error {float(state.lowest) ** 0.5:.3f}")
-    return state.best
+    def chunk(state: _State, number: int, _: int) -> tuple[_State, Look]:
+        state = _chunk(state, b, t, targets, jr.fold_in(key, number), settings, _n_held(t.shape[0]))
+        score = float(state.best.score)
+        return state, Look(score, f"held-out error {(-score) ** 0.5:.3f}")
+
+    trained, lowest = _trainable(b), jnp.full((), -jnp.inf)
+    state = _State(begin(_optimiser(settings), trained), Best(trained, lowest, lowest))
+    numbers = range(-(-settings.iterations // settings.chunk))
+    how = {"steps": settings.chunk, "patience": Patience(float("inf")), "title": "Fitting log Z"}
+    return _with_trained(b, run(chunk, state, numbers, **how)[0].best.trained)
 
 
 def _n_held(n: int) -> int:
@@ -274,8 +275,7 @@ def _n_held(n: int) -> int:
 
 
 def _optimiser(settings: LogNormaliserTraining) -> optax.GradientTransformation:
-    schedule = optax.cosine_decay_schedule(settings.learning_rate, settings.iterations, alpha=0.01)
-    return optax.chain(optax.clip_by_global_norm(CLIP), optax.adamw(schedule, weight_decay=1e-4))
+    return adamw(settings.learning_rate, settings.iterations, weight_decay=WEIGHT_DECAY, final_rate=0.01)
 
 
 def _trainable(b: LogNormaliser) -> Any:
@@ -307,27 +307,20 @@ def _loss(
 
 @eqx.filter_jit
 def _chunk(
-    state: _Fit, t, targets: LogZEstimates, key: PRNGKeyArray, settings: LogNormaliserTraining, n_held: int
-) -> _Fit:
-    optimiser = _optimiser(settings)
+    state: _State, b: LogNormaliser, t, targets: LogZEstimates, key, settings: LogNormaliserTraining, n_held: int
+) -> _State:
     held = jax.tree.map(lambda leaf: leaf[:n_held], (t, targets))
     train = jax.tree.map(lambda leaf: leaf[n_held:], (t, targets))
     batch = min(settings.batch, train[0].shape[0])
 
-    def step(carry, key):
-        b, opt = carry
+    def loss(trained, key):
         rows = jr.randint(key, (batch,), 0, train[0].shape[0])
-        some = jax.tree.map(lambda leaf: leaf[rows], train)
-        trained = _trainable(b)
-        gradient = jax.grad(_loss)(trained, b, some, settings)
-        updates, opt = optimiser.update(gradient, opt, trained)
-        return (_with_trained(b, eqx.apply_updates(trained, updates)), opt), None
+        return _loss(trained, b, jax.tree.map(lambda leaf: leaf[rows], train), settings)
 
-    (b, opt), _ = jax.lax.scan(step, (state.b, state.optimiser), jr.split(key, settings.chunk))
-    score = _loss(_trainable(b), b, held, settings)
-    better = score < state.lowest  # False for NaN
-    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), b, state.best)
-    return _Fit(b, opt, best, jnp.where(better, score, state.lowest))
+    steps = jr.split(key, settings.chunk)
+    weights, _ = take_steps(_optimiser(settings), state.weights, loss, steps, average=0.0)
+    score = -_loss(weights.trained, b, held, settings)
+    return _State(weights, state.best.or_better(weights.trained, score))
 
 
 @eqx.filter_jit

@@ -21,8 +21,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.models import LogNormaliser, TiltedModel
-
-CLIP = 5.0  # global norm of a gradient
+from unle.train.loop import LARGEST_NORM
 
 
 class OnlineTraining(eqx.Module):
@@ -33,12 +32,14 @@ class OnlineTraining(eqx.Module):
         depth: hidden layers.
         learning_rate: of Adam, constant: the target never stands still.
         average: decay of the running mean of the weights.
+        steps_per_iteration: optimiser steps for each one of the energy, each on a part of the particles.
     """
 
     width: int = eqx.field(static=True, default=64)
     depth: int = eqx.field(static=True, default=2)
     learning_rate: float = eqx.field(static=True, default=3e-3)
     average: float = eqx.field(static=True, default=0.99)
+    steps_per_iteration: int = eqx.field(static=True, default=20)
 
 
 class OnlineState(NamedTuple):
@@ -109,7 +110,7 @@ def online_update(
 
 
 def _optimiser(settings: OnlineTraining) -> optax.GradientTransformation:
-    return optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(settings.learning_rate))
+    return optax.chain(optax.clip_by_global_norm(LARGEST_NORM), optax.adam(settings.learning_rate))
 
 
 def _trainable(b: LogNormaliser) -> Any:

@@ -2,13 +2,10 @@ r"""Maximum likelihood of an energy as the paper prints it: one network on a fix
 
     log f(w | t) = -E(t, w) + log N(w; 0, s^2 I)
 
-Every iteration moves the particles under the energy of the moment and makes one step of Adam along
-
-    -d/d psi [ mean_i E(t_i, w_i) - mean_j E(t_j, w_j) ],   i over data, j over particles.
-
-The particles decide which model is trained: chains or weighted particles over (theta, x) under the prior, for the
-tilted joint model of AUNLE, or one chain per simulated pair, for the conditional model of SUNLE.  They begin at the
-data and are never restarted.
+Every iteration moves the particles under the energy of the moment and makes one step of Adam, see
+`unle.train.energy_training`.  The particles decide which model is trained: chains or weighted particles over (theta, x)
+under the prior, for the tilted joint model of AUNLE, or one chain per simulated pair, for the conditional model of
+SUNLE.  They begin at the data and are never restarted.
 
 **How far training has come** is measured by the same chains.  Between two energies E and E' the mean log-likelihood of
 held-out pairs changes by
@@ -35,34 +32,36 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.compiling import TRAINING_OPTIONS, large_program
 from unle.errors import InputError, Outcome
-from unle.models import AbstractEnergy, FixedMeasure, LogNormaliser, MlpEnergy, TiltedModel
-from unle.progress import progress
-from unle.samplers import normalise, over_devices
+from unle.models import FixedMeasure, LogNormaliser, MlpEnergy, TiltedModel
+from unle.samplers import normalise
 from unle.space.host_device import on_device, split
 from unle.train.abstract_particles import Batch, ParticleBatch
+from unle.train.energy_training import (
+    LOWEST_ACCEPTANCE,
+    STEP_BACK,
+    AbstractEnergyTraining,
+    EnergyState,
+    StepMetrics,
+    likelihood_steps,
+)
 from unle.train.joint import JointSpace
-from unle.train.online_log_z import OnlineState, OnlineTraining, online_start, online_update
+from unle.train.loop import Look, Patience, begin, run
+from unle.train.online_log_z import OnlineState, OnlineTraining, online_start
 from unle.train.per_pair_particles import PairedChains, PairedState
 from unle.train.persistent_particles import PersistentChains, WarmSmc
 from unle.train.splits import Splits
 
-WARM_UP = 50  # iterations over which the learning rate rises from zero
-FINAL_RATE = 0.02  # the cosine ends at this share of the peak
-CLIP = 5.0  # of every entry of the gradient
 MEASURE = 10.0  # standard deviation of the fixed measure, in those of the data
-LOWEST_ACCEPTANCE = 0.02  # below, particles no longer follow the model
 LARGEST_GAP = 50.0  # nats between data and particles
 OVER_FITTED = 10.0  # nats of held-out likelihood lost against the best look: there is no way back
-STEP_BACK = 0.5  # factor on the learning rate after a roll-back
 MOST_STEPS_BACK = 12  # then training ends
 
 
-class PaperTraining(eqx.Module):
+class PaperTraining(AbstractEnergyTraining):
     """Settings of the paper and of its authors' code.
 
     Args:
@@ -79,7 +78,6 @@ class PaperTraining(eqx.Module):
         patience: looks without improvement of the held-out likelihood after which training stops; the energy with the
             best one is returned.  None for the paper's own rule: all iterations, and the last energy.
         online: log Z(theta) is learned together with the energy; None for not.
-        online_steps: optimiser steps of log Z(theta) at every iteration, each on a part of the particles.
     """
 
     particles: PersistentChains | WarmSmc | PairedChains
@@ -93,7 +91,6 @@ class PaperTraining(eqx.Module):
     look: int = eqx.field(static=True, default=20)
     patience: int | None = eqx.field(static=True, default=25)
     online: OnlineTraining | None = None
-    online_steps: int = eqx.field(static=True, default=20)
 
     def __check_init__(self):
         if min(self.width, self.depth, self.iterations, self.batch, self.look, self.patience or 1) < 1:
@@ -106,6 +103,16 @@ class PaperTraining(eqx.Module):
                 "expected learning_rate > 0, weight_decay >= 0 and noise >= 0; got "
                 f"{self.learning_rate}, {self.weight_decay} and {self.noise}."
             )
+
+    @property
+    def average(self):
+        """None: the weights of the moment are returned."""
+        return 0.0
+
+    @property
+    def biases_decay(self):
+        """True: all weights do."""
+        return True
 
     def untrained(self, key: PRNGKeyArray, dim_theta: int, dim_data: int) -> MlpEnergy:
         """Return a nearly constant energy."""
@@ -137,12 +144,7 @@ class PaperFit(NamedTuple):
 
 
 class _State(NamedTuple):
-    before: MlpEnergy  # the energy that the particles stand for
-    energy: MlpEnergy
-    optimiser: optax.OptState
-    particles: Any
-    online: OnlineState | None
-    rate: Float[Array, ""]
+    fit: EnergyState
     seen: ParticleBatch  # what the particles were at the last look, for the learning curve
 
 
@@ -189,53 +191,74 @@ def fit_as_printed(
         online = online_start(key_online, t.shape[1], settings=settings.online, start=log_normaliser)
     data = (t, w) if isinstance(settings.particles, PairedChains) else (t[train], w[train])
     state = _start(key_particles, energy, joint, base, t, data, held, known, online, settings)
-    best, best_gain, best_look, now = state, 0.0, -1, 0.0
-    outcome, history, steps_back = Outcome.BUDGET_SPENT, [], 0
-    looks = -(-settings.iterations // settings.look)
-    with progress("Training the energy", total=looks * settings.look) as bar:
-        for look, key_look in enumerate(split(key_train, looks)):
-            new, record = _look(key_look, state, joint, base, t, w, train, held, settings)
-            values = {name: float(value) for name, value in record.items()}
-            gain = now + values.pop("change")
-            healthy = _healthy(values, gain)
-            if healthy:
-                state, now = new, gain
-            else:
-                steps_back += 1
-                state = state._replace(rate=STEP_BACK * state.rate)
-            history.append({"look": look, "looks": looks, **values, "gain": now, "steps_back": steps_back})
-            if on_look is not None:
-                on_look(history[-1])
-            bar.advance(settings.look, note=f"held-out gain {now:+.2f} nats")
-            if healthy and (gain > best_gain or best_look < 0 or settings.patience is None):
-                best, best_gain, best_look = state, gain, look
-            if steps_back >= MOST_STEPS_BACK:
-                break
-            is_over = settings.patience is not None and look - best_look > settings.patience
-            if is_over or now < best_gain - OVER_FITTED:
-                outcome = Outcome.CONVERGED
-                break
-    if steps_back:
-        outcome = Outcome.RECOVERED if best_look >= 0 and steps_back < MOST_STEPS_BACK else Outcome.DIVERGED
+    looks, history = -(-settings.iterations // settings.look), []
+
+    def look(before: _Progress, key: PRNGKeyArray, number: int) -> tuple[_Progress, Look]:
+        new, change, metrics = _look(key, before.state, joint, base, t, w, train, held, settings)
+        values = {name: float(value) for name, value in metrics._asdict().items()}
+        after = before.after(new, float(change), values, settings)
+        counted = {"look": number, "looks": looks, **values, "gain": after.now, "steps_back": after.steps_back}
+        history.append(counted)
+        is_over = after.steps_back >= MOST_STEPS_BACK or after.is_over_fitted
+        score = after.now if after.is_healthy else -np.inf
+        return after, Look(score, f"held-out gain {after.now:+.2f} nats", counted, is_over)
+
+    patience = Patience(np.inf if settings.patience is None else settings.patience + 1)
+    how = {"steps": settings.look, "patience": patience, "title": "Training the energy", "on_chunk": on_look}
+    end, patience = run(look, _Progress(state, best=state), split(key_train, looks), **how)
+    best = end.best.fit
     learned = None if best.online is None else best.online.average
-    return PaperFit(best.before, best.particles, learned, best_gain, outcome, steps_back, history)
+    outcome = end.outcome(is_converged=patience.is_over)
+    return PaperFit(best.before, best.particles, learned, end.best_gain, outcome, end.steps_back, history)
+
+
+class _Progress(NamedTuple):
+    """Where training stands.
+
+    Attributes:
+        state: the last that was healthy.
+        best: the state with the highest gain, or the last one if training does not stop early.
+        best_gain: held-out gain there.
+        now: held-out gain of the state.
+        has_best: whether any look was healthy.
+        is_healthy: whether the last look was.
+        steps_back: how often one was not.
+    """
+
+    state: _State
+    best: _State
+    best_gain: float = 0.0
+    now: float = 0.0
+    has_best: bool = False
+    is_healthy: bool = True
+    steps_back: int = 0
+
+    def after(self, new: _State, change: float, values: dict[str, float], settings: PaperTraining) -> "_Progress":
+        """Return where training stands after another look: unhealthy states go back, with smaller steps."""
+        gain = self.now + change
+        if not _healthy(values, gain):
+            back = self.state._replace(fit=self.state.fit._replace(rate=STEP_BACK * self.state.fit.rate))
+            return self._replace(state=back, is_healthy=False, steps_back=self.steps_back + 1)
+        after = self._replace(state=new, now=gain, is_healthy=True)
+        if gain > self.best_gain or not self.has_best or settings.patience is None:
+            return after._replace(best=new, best_gain=gain, has_best=True)
+        return after
+
+    @property
+    def is_over_fitted(self) -> bool:
+        """Whether much of the held-out likelihood is lost."""
+        return self.now < self.best_gain - OVER_FITTED
+
+    def outcome(self, *, is_converged: bool) -> Outcome:
+        """Return how training ended."""
+        if self.steps_back:
+            return Outcome.RECOVERED if self.has_best and self.steps_back < MOST_STEPS_BACK else Outcome.DIVERGED
+        return Outcome.CONVERGED if is_converged or self.is_over_fitted else Outcome.BUDGET_SPENT
 
 
 def _healthy(values: dict[str, float], gain: float) -> bool:
     """Return whether training is still on its way; comparisons with NaN are False, so NaN is unhealthy."""
     return abs(values["gap"]) < LARGEST_GAP and values["acceptance"] > LOWEST_ACCEPTANCE and bool(np.isfinite(gain))
-
-
-def _optimiser(settings: PaperTraining) -> optax.GradientTransformation:
-    """Return Adam with decaying weights, a rise and a cosine, and clipped gradients, as the authors' code has it."""
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0,
-        settings.learning_rate,
-        min(WARM_UP, settings.iterations // 2),
-        settings.iterations,
-        FINAL_RATE * settings.learning_rate,
-    )
-    return optax.chain(optax.clip(CLIP), optax.adamw(schedule, weight_decay=settings.weight_decay))
 
 
 @large_program
@@ -258,8 +281,7 @@ def _start(
         particles = particles._replace(positions=positions)
     model, rows = TiltedModel(base, energy), Batch(held, t[held])
     particles, seen = settings.particles.advance(key_move, joint, particles, model, model, rows)
-    optimiser = _optimiser(settings).init(eqx.filter(energy, eqx.is_array))
-    return _State(energy, energy, optimiser, particles, online, jnp.ones(()), seen)
+    return _State(EnergyState(energy, begin(settings.optimiser(), energy), particles, jnp.ones(()), online), seen)
 
 
 @partial(large_program, options=TRAINING_OPTIONS)
@@ -273,68 +295,20 @@ def _look(
     train: Int[Array, " train"],
     held: Int[Array, " held"],
     settings: PaperTraining,
-) -> tuple[_State, dict[str, Array]]:
+) -> tuple[_State, Float[Array, ""], StepMetrics]:
     """Train for some iterations, and see what became of the held-out likelihood."""
-    optimiser = _optimiser(settings)
     key_order, key_steps, key_seen = jr.split(key, 3)
-    batch = min(settings.batch, train.shape[0])
-    # Batches are dealt without replacement from the rows in an order that changes from look to look.
-    order = jax.lax.sort_key_val(jr.bits(key_order, train.shape), train)[1]
-
-    def step(carry, i):
-        before, energy, opt, particles, online = carry
-        key_move, key_noise = jr.split(jr.fold_in(key_steps, i))
-        rows = order[(i * batch + jnp.arange(batch)) % len(order)]
-        old, new = TiltedModel(base, before), TiltedModel(base, energy)
-        particles, particles_now = settings.particles.advance(
-            key_move, joint, particles, old, new, Batch(rows, t[rows])
-        )
-        particles_now = over_devices(particles_now)
-        noise = settings.noise * jr.normal(key_noise, (batch * w.shape[1],)).reshape(batch, -1)
-        gap, gradient = eqx.filter_value_and_grad(_gap)(energy, (t[rows], w[rows] + noise), particles_now)
-        updates, opt = optimiser.update(gradient, opt, eqx.filter(energy, eqx.is_array))
-        updates = jax.tree.map(lambda leaf: state.rate * leaf, updates)
-        if online is not None:
-            online = _online_steps(online, new, particles_now, settings)
-        carry = (energy, eqx.apply_updates(energy, updates), opt, particles, online)
-        return carry, (gap, particles_now.acceptance, particles_now.step_size)
-
-    start = (state.before, state.energy, state.optimiser, state.particles, state.online)
-    (before, energy, opt, particles, online), record = jax.lax.scan(step, start, jnp.arange(settings.look))
-    old, new, rows = TiltedModel(base, before), TiltedModel(base, energy), Batch(held, t[held])
-    particles, seen = settings.particles.advance(key_seen, joint, particles, old, new, rows)
-    from_particles = 0.5 * sum(
-        _mean_change(state.before, energy, particles_now) for particles_now in (state.seen, seen)
-    )
-    from_held = jnp.mean(jax.vmap(lambda t, w: energy(t, w) - state.before(t, w))(t[held], w[held]))
-    gap, acceptance, step_size = (jnp.mean(values) for values in record)
-    moved = _State(energy, energy, opt, particles, online, state.rate, seen)
-    return moved, {"change": from_particles - from_held, "gap": gap, "acceptance": acceptance, "step_size": step_size}
+    how = {"steps": settings.look, "settings": settings}
+    fit, metrics = likelihood_steps((key_order, key_steps), state.fit, joint, base, (t, w), train, **how)
+    old, energy = state.fit.before, fit.weights.trained
+    models, rows = [TiltedModel(base, one) for one in (fit.before, energy)], Batch(held, t[held])
+    particles, seen = settings.particles.advance(key_seen, joint, fit.particles, *models, rows)
+    from_particles = 0.5 * sum(_mean_change(old, energy, moment) for moment in (state.seen, seen))
+    from_held = jnp.mean(jax.vmap(lambda t, w: energy(t, w) - old(t, w))(t[held], w[held]))
+    return _State(fit._replace(before=energy, particles=particles), seen), from_particles - from_held, metrics
 
 
-def _gap(energy: AbstractEnergy, data: tuple[Array, Array], particles_now: ParticleBatch) -> Float[Array, ""]:
-    """Return the mean energy of the data minus that of the particles."""
-    batch = data[0].shape[0]
-    both = [jnp.concatenate(pair) for pair in zip(data, particles_now.seen, strict=True)]
-    energies = jax.vmap(energy)(*both)  # one pass over data and particles together
-    return jnp.mean(energies[:batch]) - jnp.exp(normalise(particles_now.log_weights)) @ energies[batch:]
-
-
-def _mean_change(old: MlpEnergy, new: MlpEnergy, particles_now: ParticleBatch) -> Float[Array, ""]:
+def _mean_change(old: MlpEnergy, new: MlpEnergy, particles: ParticleBatch) -> Float[Array, ""]:
     """Return the mean over particles of what training added to the energy."""
-    added = jax.vmap(lambda t, w: new(t, w) - old(t, w))(*particles_now.seen)
-    return jnp.exp(normalise(particles_now.log_weights)) @ added
-
-
-def _online_steps(
-    online: OnlineState, model: TiltedModel, particles_now: ParticleBatch, settings: PaperTraining
-) -> OnlineState:
-    """Let log Z(theta) follow the energy: some steps, each on another part of the particles."""
-    t, w = particles_now.seen
-    steps = min(settings.online_steps, len(t))
-    parts = [values[: len(values) // steps * steps].reshape(steps, -1, values.shape[1]) for values in (t, w)]
-
-    def step(online, part):
-        return online_update(online, model, *part, settings=settings.online), None
-
-    return jax.lax.scan(step, online, parts)[0]
+    added = jax.vmap(lambda t, w: new(t, w) - old(t, w))(*particles.seen)
+    return jnp.exp(normalise(particles.log_weights)) @ added

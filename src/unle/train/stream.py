@@ -100,6 +100,12 @@ class Stream:
                     yield rows.take(np.random.default_rng([*self._seed, ORDER, number, i]).permutation(wanted))
 
 
+def renewed(rows: tuple[Array, Array], stream: Stream, n: int) -> tuple[Array, Array]:
+    """Return the window (t, w) with n rows of it replaced."""
+    fresh = stream.take(n)
+    return scatter_rows(rows, fresh.places, (fresh.t, fresh.w))
+
+
 @eqx.filter_jit
 def scatter_rows(values: PyTree[Array], places: Int[Array, " m"], fresh: PyTree[Array]) -> PyTree[Array]:
     """Return arrays with other rows at these places."""

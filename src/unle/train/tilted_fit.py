@@ -1,12 +1,8 @@
 r"""Maximum likelihood of the tilted model, for all members of an ensemble at once.
 
-The gradient of the log-likelihood of pairs (t_i, w_i) is a difference of two means,
-
-    - d/d psi [ mean_i E(t_i, w_i) - sum_j W_j E(t_j, w_j) ],
-
-over the data and over particles j of the model itself.  Iterations run in compiled chunks.  Between chunks, and only
-there, the host reads the metrics, keeps the averaged weights with the best held-out likelihood, stops when it has
-not improved for a while, and sends a member that diverged back to where it was healthy, with a smaller step.
+Steps (`unle.train.energy_training`) run in compiled chunks.  Between chunks, and only there, the host reads the
+metrics, keeps the averaged weights with the best held-out likelihood, stops when it has not improved for a while, and
+sends a member that diverged back to where it was healthy, with a smaller step.
 """
 
 from collections.abc import Callable
@@ -19,49 +15,35 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from unle.compiling import TRAINING_OPTIONS, large_program, meanwhile
 from unle.errors import Outcome
-from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel, reach_of
-from unle.progress import progress
-from unle.samplers import normalise, over_devices
+from unle.models import AbstractBase, MlpEnergy, TiltedModel, reach_of
 from unle.space.host_device import keys, on_device, split
-from unle.train.abstract_particles import Batch, ParticleBatch
+from unle.train.energy_training import (
+    LOWEST_ACCEPTANCE,
+    STEP_BACK,
+    EnergyState,
+    StepMetrics,
+    TiltedTraining,
+    begin_at,
+    likelihood_steps,
+)
 from unle.train.joint import JointSpace
+from unle.train.loop import Look, Patience, begin, run
 from unle.train.splits import Splits
 from unle.train.stream import Fresh, Stream, scatter_rows
-from unle.train.tilted_training import TiltedTraining, begin_at, optimiser_of
 from unle.train.validation import Validation, validate
 from unle.train.warm_starts import WarmStart
 
-LOWEST_ACCEPTANCE = 0.02  # below, particles no longer follow the model
 LARGEST_GAP = 100.0  # nats between data and particle energies: the particles have left the data
 WORTHWHILE = 0.005  # nats; training that improves by less for long is over
 COLLAPSE = 10.0  # nats of held-out likelihood lost against the best chunk
 MOST_AT_ONCE = 2**14  # rows whose features are computed at a time; a base may need k^2 numbers for each
 BLOCK = 2**12  # rows of a block, beyond that or in a stream
-STEP_BACK = 0.5  # factor on the learning rate after a roll-back
-HOPELESS = 0.5  # share of the gain to be reached, below which training that no longer improves is given up
-SOON = 4  # chunks after which it may be
+PATIENCE_WITHOUT_THETA = 3  # chunks: the simpler energy has less to learn, and is there to be compared with
 VALIDATION = 1  # seed of the draws by which held-out scores are normalised
-
-
-class ChunkMetrics(NamedTuple):
-    """What one chunk of training showed, one number per member.
-
-    Attributes:
-        gap: mean data energy minus mean particle energy, about zero in equilibrium.
-        acceptance: of the particles' moves.
-        step_size: of the particles' kernel.
-        ess: mean ESS/N of the particles' weights.
-    """
-
-    gap: Float[Array, " member"]
-    acceptance: Float[Array, " member"]
-    step_size: Float[Array, " member"]
-    ess: Float[Array, " member"]
 
 
 class TiltedFit(NamedTuple):
@@ -91,15 +73,6 @@ class TiltedFit(NamedTuple):
         """Held-out gain of every member."""
         members = self.energies.net.biases[0].shape[0]
         return np.zeros(members) if self.validation is None else np.asarray(self.validation.gain)
-
-
-class _Member(NamedTuple):
-    before: MlpEnergy  # the energy that the particles stand for: that of one iteration ago
-    energy: MlpEnergy
-    optimiser: optax.OptState
-    average: MlpEnergy
-    particles: Any
-    rate: Float[Array, ""]
 
 
 def fit_tilted(
@@ -142,67 +115,91 @@ def fit_tilted(
     """
     members = splits.train.shape[0]
     key_init, key_train = split(key, 2)
-    visible = on_device(sees_theta, bool)
+    key_net, key_particles = split(key_init, 2)
     n_chunks = -(-round(share * settings.iterations) // settings.chunk)
     skipped = on_device(max(0, settings.iterations - n_chunks * settings.chunk), np.int32)
-    key_net, key_particles = split(key_init, 2)
-    known = None if start is None else start.particles
-    r = _features(bases, t, w, block=_block(t, stream))
-    reach = reach_of(bases, w.shape[1], members=members)
-    sizes = {"members": members, "key": key_net, "sees_theta": sees_theta, "reach": reach}
-    energies = settings.untrained(t.shape[1], r.shape[-1], **sizes) if start is None else start.energies
-    energies = energies if reach is None else eqx.tree_at(lambda e: e.reach, energies, reach, is_leaf=_is_none)
-    state = _start(keys(key_particles, members), energies, joint, bases, t, skipped, settings, known)
-    best, best_gain, best_validation = state, 0.0, None
-    mark, best_chunk = 0.0, -1
-    highest = np.zeros(members)
-    outcome, history, recoveries = Outcome.BUDGET_SPENT, [], 0
-    # The simpler energy has less to learn: it is there to be compared with, at less cost.
-    patience = settings.patience if sees_theta else min(3, settings.patience)
+    begun = {"start": start, "key": key_net, "sees_theta": sees_theta, "stream": stream}
+    state, r = _begin(keys(key_particles, members), joint, bases, t, w, skipped, settings, **begun)
+    visible = on_device(sees_theta, bool)
     # All trainings are scored with the same draws: differences between them are not those of chance.
     keys_z = keys(jr.key(VALIDATION), members)
+    history: list[dict[str, Any]] = []
 
     # What `validate` takes; its program is compiled next to that of the first chunk.
-    def validated(state: _Member) -> tuple:
-        return keys_z, joint, TiltedModel(bases, state.average), t, w, splits, settings.particles, state.particles
+    def validated(state: EnergyState, t, w) -> tuple:
+        model = TiltedModel(bases, state.weights.average)
+        return keys_z, joint, model, t, w, splits, settings.particles, state.particles
 
-    def compile_validation(state: _Member = state) -> None:
-        validate.lower(*validated(state)).compile()
+    def compile_validation(state: EnergyState = state) -> None:
+        validate.lower(*validated(state, t, w)).compile()
 
+    def chunk(before: _Progress, key: PRNGKeyArray, number: int) -> tuple[_Progress, Look]:
+        t, w, r = before.data
+        if stream is not None and number:
+            fresh = stream.take(settings.chunk * settings.batch)
+            t, w = scatter_rows((t, w), fresh.places, (fresh.t, fresh.w))
+            r = _scatter_features(r, bases, fresh)
+        with nullcontext() if number else meanwhile(compile_validation):
+            chunk_keys = keys(key, members, 3)
+            new, metrics = _chunk(before.state, joint, bases, t, r, splits.train, chunk_keys, visible, settings)
+        scores = validate(*validated(new, t, w)).of_first(held)
+        after = before.after(new, metrics, scores)._replace(data=(t, w, r))
+        means = {name: float(np.mean(np.asarray(value))) for name, value in metrics._asdict().items()}
+        record = {"chunks": n_chunks, "continued": share < 1, "chunk": number, "sees_theta": sees_theta, **means}
+        history.append(record | {"gain": after.gain, "recoveries": after.recoveries})
+        return after, Look(after.gain, f"held-out gain {after.gain:+.2f} nats", history[-1])
+
+    patience = settings.patience if sees_theta else min(PATIENCE_WITHOUT_THETA, settings.patience)
     title = "Training the energy" if sees_theta else "Training a theta-free energy"
-    title = "Training the energy further" if share < 1 else title
-    with progress(title, total=n_chunks * settings.chunk) as bar:
-        for chunk, key_chunk in enumerate(split(key_train, n_chunks)):
-            if stream is not None and chunk:
-                fresh = stream.take(settings.chunk * settings.batch)
-                t, w = scatter_rows((t, w), fresh.places, (fresh.t, fresh.w))
-                r = _put_features(r, bases, fresh)
-            keys_chunk = keys(key_chunk, members, 3)
-            with nullcontext() if chunk else meanwhile(compile_validation):
-                new, metrics = _chunk(state, joint, bases, t, r, splits.train, keys_chunk, visible, settings)
-            scores = validate(*validated(new)).of_first(held)
-            gains = np.asarray(scores.gain)
-            healthy = _healthy(metrics, gains, highest)
-            state = new if healthy.all() else _roll_back(new, state, on_device(healthy, bool))
-            recoveries += int((~healthy).sum())
-            highest = np.where(healthy, np.maximum(highest, gains), highest)
-            gain = float(np.mean(np.where(healthy, gains, highest)))
-            history.append(
-                {"chunks": n_chunks, "continued": share < 1, **_plain(chunk, sees_theta, metrics, gain, recoveries)}
-            )
-            if on_chunk is not None:
-                on_chunk(history[-1])
-            bar.advance(settings.chunk, note=f"held-out gain {gain:+.2f} nats")
-            if gain > mark + WORTHWHILE:
-                mark, best_chunk = gain, chunk
-            if gain > best_gain and healthy.all():
-                best, best_gain, best_validation = state, gain, scores
-            hopeless = mark < HOPELESS * aim and chunk + 1 >= SOON
-            if chunk - best_chunk > (min(1, patience) if hopeless else patience):
-                outcome = Outcome.CONVERGED
-                break
-    outcome = Outcome.RECOVERED if recoveries else outcome
-    return TiltedFit(best.average, best.particles, best_validation, outcome, history)
+    end, patience = run(
+        chunk,
+        _Progress(state, (t, w, r), best=state, highest=np.zeros(members)),
+        split(key_train, n_chunks),
+        steps=settings.chunk,
+        patience=Patience(patience + 1, WORTHWHILE, best=0.0, aim=aim),
+        title="Training the energy further" if share < 1 else title,
+        on_chunk=on_chunk,
+    )
+    outcome = Outcome.CONVERGED if patience.is_over else Outcome.BUDGET_SPENT
+    outcome = Outcome.RECOVERED if end.recoveries else outcome
+    return TiltedFit(end.best.weights.average, end.best.particles, end.validation, outcome, history)
+
+
+class _Progress(NamedTuple):
+    """Where the training of all members stands.
+
+    Attributes:
+        state: of the members, stacked; unhealthy ones have gone back.
+        data: (t, w, r), a window on them that changes.
+        best: the state with the highest mean gain so far.
+        highest: gain of each member so far.
+        validation: of the best state; None if it is no better than the bases.
+        best_gain: mean gain of the best state.
+        gain: mean gain of the last chunk.
+        recoveries: how often a member has gone back.
+    """
+
+    state: EnergyState
+    data: tuple[Array, Array, Array]
+    best: EnergyState
+    highest: Float[np.ndarray, " member"]
+    validation: Validation | None = None
+    best_gain: float = 0.0
+    gain: float = 0.0
+    recoveries: int = 0
+
+    def after(self, new: EnergyState, metrics: StepMetrics, scores: Validation) -> "_Progress":
+        """Return where training stands after another chunk."""
+        gains = np.asarray(scores.gain)
+        healthy = _healthy(metrics, gains, self.highest)
+        state = new if healthy.all() else _roll_back(new, self.state, on_device(healthy, bool))
+        highest = np.where(healthy, np.maximum(self.highest, gains), self.highest)
+        gain = float(np.mean(np.where(healthy, gains, highest)))
+        recoveries = self.recoveries + int((~healthy).sum())
+        after = self._replace(state=state, highest=highest, gain=gain, recoveries=recoveries)
+        if gain > self.best_gain and healthy.all():
+            return after._replace(best=state, best_gain=gain, validation=scores)
+        return after
 
 
 def compile_tilted(
@@ -218,26 +215,39 @@ def compile_tilted(
     """Compile what `fit_tilted` runs, for bases of the same structure and shapes; arguments are as there."""
     members = splits.train.shape[0]
     key, zero = jr.key(0), on_device(0, np.int32)
-    r = _features(bases, t, w, block=_block(t, stream))
-    reach = reach_of(bases, w.shape[1], members=members)
-    energies = settings.untrained(t.shape[1], r.shape[-1], members=members, reach=reach)
-    state = _start(keys(key, members), energies, joint, bases, t, zero, settings, None)
+    state, r = _begin(keys(key, members), joint, bases, t, w, zero, settings, stream=stream)
     visible = on_device(1, bool)
     _chunk.lower(state, joint, bases, t, r, splits.train, keys(key, members, 3), visible, settings).compile()
-    model = TiltedModel(bases, energies)
+    model = TiltedModel(bases, state.weights.trained)
     validate.lower(keys(key, members), joint, model, t, w, splits, settings.particles, state.particles).compile()
 
 
-def _is_none(node: Any) -> bool:
-    return node is None
+def _begin(
+    keys: Key[Array, " member"],
+    joint: JointSpace,
+    bases: AbstractBase,
+    t: Float[Array, "n dim"],
+    w: Float[Array, "n data"],
+    skipped: Int[Array, ""],
+    settings: TiltedTraining,
+    *,
+    start: WarmStart | None = None,
+    stream: Stream | None = None,
+    **untrained: Any,
+) -> tuple[EnergyState, Float[Array, "member n seen"]]:
+    """Return the members before the first step, and what their energies see of the data."""
+    r = _features(bases, t, w, block=None if stream is None and len(t) <= MOST_AT_ONCE else BLOCK)
+    reach = reach_of(bases, w.shape[1], members=len(keys))
+    if start is None:
+        energies = settings.untrained(t.shape[1], r.shape[-1], members=len(keys), reach=reach, **untrained)
+    else:
+        is_none = {"is_leaf": lambda node: node is None}
+        energies = start.energies if reach is None else eqx.tree_at(lambda e: e.reach, start.energies, reach, **is_none)
+    known = None if start is None else start.particles
+    return _start(keys, energies, joint, bases, t, skipped, settings, known), r
 
 
-def _block(t: Float[Array, "n dim"], stream: Stream | None) -> int | None:
-    """Return how many rows `_features` takes at a time; None for all."""
-    return None if stream is None and len(t) <= MOST_AT_ONCE else BLOCK
-
-
-def _healthy(metrics: ChunkMetrics, gains: np.ndarray, highest: np.ndarray) -> np.ndarray:
+def _healthy(metrics: StepMetrics, gains: np.ndarray, highest: np.ndarray) -> np.ndarray:
     """Return which members are still on their way; comparisons with NaN are False, so NaN is unhealthy."""
     return (
         (np.abs(np.asarray(metrics.gap)) < LARGEST_GAP)
@@ -256,14 +266,15 @@ def _start(
     skipped: Int[Array, ""],
     settings: TiltedTraining,
     known: Any,
-) -> _Member:
+) -> EnergyState:
     def one(key, energy, base, known):
         particles = settings.particles.init(key, joint, base, t)
         before = jax.tree.map(jnp.zeros_like, energy)  # particles are draws of the base: of no energy
         if known is not None:
             particles, before = settings.particles.started(particles, known), energy
-        opt = begin_at(skipped, optimiser_of(settings).init(eqx.filter(energy, eqx.is_array)))
-        return _Member(before, energy, opt, energy, particles, jnp.ones(()))
+        weights = begin(settings.optimiser(), energy)
+        weights = weights._replace(optimiser=begin_at(skipped, weights.optimiser))
+        return EnergyState(before, weights, particles, jnp.ones(()))
 
     return eqx.filter_vmap(one)(keys, energies, bases, known)
 
@@ -277,13 +288,13 @@ def _features(bases: AbstractBase, t, w, *, block: int | None) -> Float[Array, "
 
 
 @eqx.filter_jit
-def _put_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "member n seen"]:
+def _scatter_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "member n seen"]:
     return r.at[:, fresh.places].set(_features.function(bases, fresh.t, fresh.w, block=BLOCK))
 
 
 @partial(large_program, options=TRAINING_OPTIONS)
 def _chunk(
-    state: _Member,
+    state: EnergyState,
     joint: JointSpace,
     bases: AbstractBase,
     t: Float[Array, "n dim"],
@@ -292,64 +303,21 @@ def _chunk(
     keys: Key[Array, "member 3"],
     visible: Bool[Array, ""],
     settings: TiltedTraining,
-) -> tuple[_Member, ChunkMetrics]:
+) -> tuple[EnergyState, StepMetrics]:
     """Run one chunk of every member."""
-    optimiser = optimiser_of(settings)
-    batch = min(settings.batch, train.shape[1])
 
-    def one_member(state: _Member, base, r, train, keys):
+    def one_member(state: EnergyState, base, r, train, keys):
         key_order, key_renew, key_moves = keys
-        # Batches are dealt without replacement from the rows in an order that changes from chunk to chunk.
-        order = jax.lax.sort_key_val(jr.bits(key_order, train.shape), train)[1]
-
-        def step(carry, i):
-            old, energy, opt, average, particles = carry
-            rows = order[(i * batch + jnp.arange(batch)) % len(order)]
-            particles, cloud = settings.particles.advance(
-                jr.fold_in(key_moves, i),
-                joint,
-                particles,
-                TiltedModel(base, old),
-                TiltedModel(base, energy),
-                Batch(rows, t[rows]),
-            )
-            cloud = over_devices(cloud)
-            (gap, share), gradient = eqx.filter_value_and_grad(_gap, has_aux=True)(energy, (t[rows], r[rows]), cloud)
-            updates, opt = optimiser.update(gradient, opt, eqx.filter(energy, eqx.is_array))
-            updates = jax.tree.map(lambda leaf: state.rate * leaf, updates)
-            new = eqx.apply_updates(energy, _blind(updates, t.shape[1], visible))
-            average = jax.tree.map(lambda a, b: settings.average * a + (1 - settings.average) * b, average, new)
-            return (energy, new, opt, average, particles), (gap, cloud.acceptance, cloud.step_size, share)
-
-        particles = settings.particles.renew(key_renew, joint, state.particles, TiltedModel(base, state.energy))
-        carry = (state.before, state.energy, state.optimiser, state.average, particles)
-        (before, energy, opt, average, particles), record = jax.lax.scan(step, carry, jnp.arange(settings.chunk))
-        return _Member(before, energy, opt, average, particles, state.rate), ChunkMetrics(*map(jnp.mean, record))
+        model = TiltedModel(base, state.weights.trained)
+        state = state._replace(particles=settings.particles.renew(key_renew, joint, state.particles, model))
+        how = {"steps": settings.chunk, "settings": settings, "visible": visible}
+        return likelihood_steps((key_order, key_moves), state, joint, base, (t, r), train, **how)
 
     return eqx.filter_vmap(one_member)(state, bases, r, train, keys)
 
 
-def _gap(energy: AbstractEnergy, data: tuple[Array, Array], cloud: ParticleBatch) -> tuple[Array, Array]:
-    """Return the mean energy of the data minus that of the particles, and ESS/N of the particles."""
-    batch = data[0].shape[0]
-    both = [jnp.concatenate(pair) for pair in zip(data, cloud.seen, strict=True)]
-    energies = jax.vmap(energy)(*both)  # one pass over data and particles together
-    log_weights = cloud.log_weights - cloud.of_base * jax.lax.stop_gradient(energies[batch:])
-    weights = jnp.exp(normalise(log_weights))
-    gap = jnp.mean(energies[:batch]) - weights @ energies[batch:]
-    share = 1.0 / (len(weights) * jnp.sum(jax.lax.stop_gradient(weights) ** 2))
-    return gap, jnp.minimum(share, 1.0)  # rounding
-
-
-def _blind(updates: MlpEnergy, dim_theta: int, visible: Bool[Array, ""]) -> MlpEnergy:
-    """Hold the weights on theta at zero unless theta is visible."""
-    first = updates.net.weights[0]
-    rows = jnp.arange(first.shape[0])[:, None] < dim_theta
-    return eqx.tree_at(lambda e: e.net.weights[0], updates, jnp.where(rows & ~visible, 0.0, first))
-
-
 @eqx.filter_jit
-def _roll_back(state: _Member, good: _Member, healthy: Bool[Array, " member"]) -> _Member:
+def _roll_back(state: EnergyState, good: EnergyState, healthy: Bool[Array, " member"]) -> EnergyState:
     """Return unhealthy members to the last healthy state, with a smaller learning rate."""
 
     def choose(new, old):
@@ -357,8 +325,3 @@ def _roll_back(state: _Member, good: _Member, healthy: Bool[Array, " member"]) -
 
     restored = jax.tree.map(choose, state, good)
     return restored._replace(rate=jnp.where(healthy, state.rate, STEP_BACK * good.rate))
-
-
-def _plain(chunk: int, sees_theta: bool, metrics: ChunkMetrics, gain: float, recoveries: int) -> dict[str, Any]:  # noqa: FBT001
-    means = {name: float(np.mean(np.asarray(value))) for name, value in metrics._asdict().items()}
-    return {"chunk": chunk, "sees_theta": sees_theta, **means, "gain": gain, "recoveries": recoveries}

@@ -14,7 +14,8 @@ the networks are better than the overall rate at all, and whether the probabilit
 logistic regression on the logit (Platt scaling), kept only if it helps on rows it was not fitted to.
 """
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,13 +29,12 @@ from scipy.special import expit
 
 from unle.errors import InputError
 from unle.models import AbstractValidity, AlwaysValid, Mlp, ValidityNet
-from unle.progress import progress
 from unle.space import fit_theta_space
 from unle.train.auxiliary_targets import AuxiliaryTargets
+from unle.train.loop import Best, Look, Patience, Weights, adamw, begin, run, take_steps
 from unle.train.score_comparison import is_better
 from unle.train.splits import batch_size
 
-CLIP = 5.0  # global norm of a gradient
 PLATT_PRECISION = 10.0  # of the prior that pulls the recalibration towards none
 BINS = 10  # of the calibration error
 HELD_OUT = 0.2
@@ -122,17 +122,17 @@ def fit_validity(
     key_split, key_net, key_fit = jr.split(key, 3)
     held, train = _stratified(key_split, valid)
     space = fit_theta_space(theta)
-    hints = AuxiliaryTargets.of(np.empty((len(theta), 0)) if x is None else np.asarray(x, float))
+    auxiliary = AuxiliaryTargets.of(np.empty((len(theta), 0)) if x is None else np.asarray(x, float))
     order, rows = _padded(len(theta), train, held, max(capacity or 0, len(theta)))
     t = _apply(space, jnp.asarray(theta[order], jnp.float32))
-    data = t, jnp.asarray(valid[order]), jax.tree.map(lambda part: jnp.asarray(part[order]), hints)
+    data = t, jnp.asarray(valid[order]), jax.tree.map(lambda part: jnp.asarray(part[order]), auxiliary)
     # A rate of 0 or 1 among few training rows is not taken at its word.
     share = jnp.asarray((valid[train].sum() + 0.5) / (len(train) + 1), t.dtype)
-    constant = _initial(jr.split(key_net, settings.members), t.shape[1], hints.outputs, share, settings)
+    constant = _initial(jr.split(key_net, settings.members), t.shape[1], auxiliary.outputs, share, settings)
     trained = _train(key_fit, constant, data, rows, settings)
 
     def held_out(nets):
-        net = ValidityNet(space, _without_hints(nets), jnp.ones(()), jnp.zeros(()))
+        net = ValidityNet(space, _without_auxiliary(nets), jnp.ones(()), jnp.zeros(()))
         return np.asarray(_logits(net, jnp.asarray(theta, jnp.float32)[rows[1]]), float)[: len(held)]
 
     nets, logits = trained, held_out(trained)
@@ -144,7 +144,7 @@ def fit_validity(
     probability = expit(recalibrated)
     error, noise = group_calibration(probability, valid[held])
     return ValidityFit(
-        ValidityNet(space, _without_hints(nets), jnp.asarray(temper, t.dtype), jnp.asarray(shift, t.dtype)),
+        ValidityNet(space, _without_auxiliary(nets), jnp.asarray(temper, t.dtype), jnp.asarray(shift, t.dtype)),
         rate,
         float(_cross_entropy(recalibrated, valid[held])),
         error,
@@ -171,76 +171,67 @@ def _padded(n: int, train: np.ndarray, held: np.ndarray, capacity: int):
 
 @eqx.filter_jit
 def _initial(
-    keys: Key[Array, " member"], dim: int, hints: int, rate: Float[Array, ""], settings: ValidityTraining
+    keys: Key[Array, " member"], dim: int, auxiliary: int, rate: Float[Array, ""], settings: ValidityTraining
 ) -> Mlp:
     """Return networks that predict the overall rate everywhere."""
 
     def one(key):
-        net = Mlp(key, dim, 1 + hints, width=settings.width, depth=settings.depth, output_scale=0.01)
+        net = Mlp(key, dim, 1 + auxiliary, width=settings.width, depth=settings.depth, output_scale=0.01)
         return eqx.tree_at(lambda n: n.biases[-1], net, net.biases[-1].at[0].set(jnp.log(rate) - jnp.log1p(-rate)))
 
     return eqx.filter_vmap(one)(keys)
 
 
-def _without_hints(nets: Mlp) -> Mlp:
+def _without_auxiliary(nets: Mlp) -> Mlp:
     """Return the networks with their first output alone."""
     last = nets.weights[-1][..., :1], nets.biases[-1][..., :1]
     return eqx.tree_at(lambda n: (n.weights[-1], n.biases[-1]), nets, last)
 
 
 class _State(NamedTuple):
-    nets: Mlp
-    optimiser: Any
-    average: Mlp
+    weights: Weights
+    best: Best
 
 
 def _train(key, nets: Mlp, data, rows, settings: ValidityTraining) -> Mlp:
     """Train all networks; return them as they were when their mean predicted the held-out rows best."""
-    state = _State(nets, eqx.filter_vmap(_optimiser(settings).init)(nets), nets)
-    best, lowest, since = nets, np.inf, 0
-    chunks = -(-settings.iterations // settings.chunk)
-    with progress("Fitting P(valid)", total=chunks * settings.chunk) as bar:
-        for chunk in range(chunks):
-            keys = jr.split(jr.fold_in(key, chunk), settings.members)
-            state, score = _chunk(state, data, rows, keys, settings)
-            score = float(score)
-            bar.advance(settings.chunk, note=f"held-out cross-entropy {score:.3f}")
-            best, lowest, since = (state.average, score, 0) if score < lowest else (best, lowest, since + 1)
-            if since >= settings.patience:
-                break
-    return best
+
+    def chunk(state: _State, number: int, _: int) -> tuple[_State, Look]:
+        state = _chunk(state, data, rows, jr.split(jr.fold_in(key, number), settings.members), settings)
+        score = float(state.best.score)
+        return state, Look(score, f"held-out cross-entropy {-score:.3f}")
+
+    numbers = range(-(-settings.iterations // settings.chunk))
+    lowest = jnp.asarray(-jnp.inf, data[0].dtype)
+    state = _State(eqx.filter_vmap(partial(begin, _optimiser(settings)))(nets), Best(nets, lowest, lowest))
+    how = {"steps": settings.chunk, "patience": Patience(settings.patience), "title": "Fitting P(valid)"}
+    return run(chunk, state, numbers, **how)[0].best.trained
 
 
 def _optimiser(settings: ValidityTraining) -> optax.GradientTransformation:
-    schedule = optax.cosine_decay_schedule(settings.learning_rate, settings.iterations, alpha=0.01)
-    return optax.chain(optax.clip_by_global_norm(CLIP), optax.adamw(schedule, weight_decay=settings.weight_decay))
+    return adamw(settings.learning_rate, settings.iterations, weight_decay=settings.weight_decay, final_rate=0.01)
 
 
 @eqx.filter_jit
-def _chunk(state: _State, data, rows, keys, settings: ValidityTraining) -> tuple[_State, Float[Array, ""]]:
-    (t, y, hints), (train, held) = data, rows
-    optimiser = _optimiser(settings)
+def _chunk(state: _State, data, rows, keys, settings: ValidityTraining) -> _State:
+    (t, y, auxiliary), (train, held) = data, rows
     batch = min(settings.batch, batch_size(SMALLEST_BATCH, train.shape[0]))
 
-    def loss(net, rows):
+    def loss(net, key):
+        rows = train[jr.randint(key, (batch,), 0, train.shape[0])]
         outputs = jax.vmap(net)(t[rows])
         entropy = optax.sigmoid_binary_cross_entropy(outputs[:, 0], y[rows].astype(t.dtype))
-        return jnp.mean(entropy) + jax.tree.map(lambda part: part[rows], hints).loss(outputs[:, 1:])
+        return jnp.mean(entropy) + jax.tree.map(lambda part: part[rows], auxiliary).loss(outputs[:, 1:])
 
-    def one_member(state, key):
-        def step(state, key):
-            rows = train[jr.randint(key, (batch,), 0, train.shape[0])]
-            updates, opt = optimiser.update(jax.grad(loss)(state.nets, rows), state.optimiser, state.nets)
-            net, share = eqx.apply_updates(state.nets, updates), settings.average
-            average = jax.tree.map(lambda a, b: share * a + (1 - share) * b, state.average, net)
-            return _State(net, opt, average), None
+    def one_member(weights, key):
+        steps = jr.split(key, settings.chunk)
+        weights, _ = take_steps(_optimiser(settings), weights, loss, steps, average=settings.average)
+        return weights, jax.nn.sigmoid(jax.vmap(weights.average)(t[held])[:, 0])
 
-        state, _ = jax.lax.scan(step, state, jr.split(key, settings.chunk))
-        return state, jax.nn.sigmoid(jax.vmap(state.average)(t[held])[:, 0])
-
-    state, probabilities = eqx.filter_vmap(one_member)(state, keys)
+    weights, probabilities = eqx.filter_vmap(one_member)(state.weights, keys)
     probability = jnp.clip(jnp.mean(probabilities, axis=0), 1e-6, 1 - 1e-6)
-    return state, -jnp.mean(jnp.log(jnp.where(y[held], probability, 1 - probability)))
+    score = jnp.mean(jnp.log(jnp.where(y[held], probability, 1 - probability)))
+    return _State(weights, state.best.or_better(weights.average, score))
 
 
 def _row_entropies(logits: np.ndarray, valid: np.ndarray) -> np.ndarray:

@@ -1,0 +1,224 @@
+r"""The one training loop: every fit begins with a state, makes steps in compiled chunks, and stops.
+
+    weights = begin(optimiser, trained)                      init
+    weights, losses = take_steps(optimiser, weights, ...)    step: inside of a compiled chunk
+    state, patience = run(chunk, state, keys, ...)           stop: chunks, until patience is over
+
+All of these are values.  `Weights` are what an optimiser changes; `Best` is the point of its path with the highest
+held-out score; `Patience` says when training is over.  A chunk is a function (state, key, number) -> (state, `Look`):
+it runs a compiled program, and looks at rows that were held out.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+from unle.progress import progress
+
+LARGEST_NORM = 5.0  # of a gradient, all entries together
+SHARE_OF_AIM = 0.5  # of the score to be reached, below which training that no longer improves is given up
+CHUNKS_BEFORE_GIVING_UP = 4
+
+
+class Patience(NamedTuple):
+    """When training is over.
+
+    Attributes:
+        chunks: without improvement, after which it is.
+        worthwhile: by how much a score must improve to count.
+        best: score so far.
+        aim: score of another fit: far below it, training is given up after fewer chunks without improvement.
+        since: chunks since the last improvement.
+        seen: chunks so far.
+    """
+
+    chunks: float
+    worthwhile: float = 0.0
+    best: float = -float("inf")
+    aim: float = -float("inf")
+    since: int = 0
+    seen: int = 0
+
+    def after(self, score: float) -> "Patience":
+        """Return the patience after another chunk with this score; NaN is no improvement."""
+        is_better = score > self.best + self.worthwhile
+        best, since = (score, 0) if is_better else (self.best, self.since + 1)
+        return self._replace(best=best, since=since, seen=self.seen + 1)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether training should stop."""
+        is_hopeless = self.best < SHARE_OF_AIM * self.aim and self.seen >= CHUNKS_BEFORE_GIVING_UP
+        return self.since >= (min(2, self.chunks) if is_hopeless else self.chunks)
+
+
+class Look(NamedTuple):
+    """What a chunk of training came to.
+
+    Attributes:
+        score: of held-out rows, higher is better.
+        note: for the progress bar.
+        record: plain numbers for whoever watches.
+        is_over: whether training ends here, however much patience is left.
+    """
+
+    score: float
+    note: str
+    record: dict[str, Any] | None = None
+    is_over: bool = False
+
+
+def run(
+    chunk: Callable[[Any, Any, int], tuple[Any, Look]],
+    state: Any,
+    keys: Sequence[Any],
+    *,
+    steps: int,
+    patience: Patience,
+    title: str,
+    on_chunk: Callable[[dict[str, Any]], None] | None = None,
+) -> tuple[Any, Patience]:
+    """Train chunk by chunk until patience is over, or all keys are spent; return the last state and the patience.
+
+    Args:
+        chunk: makes the steps of one chunk.
+        state: to begin with.
+        keys: one for each chunk, or whatever else it gets its random numbers from.
+        steps: in a chunk.
+        patience: to begin with.
+        title: of the progress bar.
+        on_chunk: called with the record of every chunk, as it ends.
+    """
+    with progress(title, total=len(keys) * steps) as bar:
+        for number, key in enumerate(keys):
+            state, look = chunk(state, key, number)
+            if on_chunk is not None and look.record is not None:
+                on_chunk(look.record)
+            bar.advance(steps, note=look.note)
+            patience = patience.after(look.score)
+            if look.is_over or patience.is_over:
+                break
+    return state, patience
+
+
+class Weights(NamedTuple):
+    """What an optimiser changes.
+
+    Attributes:
+        trained: the weights of the moment.
+        optimiser: the optimiser's state.
+        average: running mean of the weights.
+    """
+
+    trained: Any
+    optimiser: optax.OptState
+    average: Any
+
+
+def begin(optimiser: optax.GradientTransformation, trained: Any) -> Weights:
+    """Return weights before the first step."""
+    return Weights(trained, optimiser.init(eqx.filter(trained, eqx.is_array)), trained)
+
+
+def update(
+    optimiser: optax.GradientTransformation,
+    weights: Weights,
+    gradient: Any,
+    *,
+    average: float,
+    change: Callable[[Any], Any] = lambda updates: updates,
+) -> Weights:
+    """Make one step.
+
+    Args:
+        optimiser: that makes it.
+        weights: before it.
+        gradient: of the loss at `weights.trained`.
+        average: decay of the running mean; 0 for the weights of the moment.
+        change: made to the updates before they are applied.
+    """
+    updates, state = optimiser.update(gradient, weights.optimiser, eqx.filter(weights.trained, eqx.is_array))
+    trained = eqx.apply_updates(weights.trained, change(updates))
+    mean = jax.tree.map(lambda a, b: average * a + (1 - average) * b, weights.average, trained) if average else trained
+    return Weights(trained, state, mean)
+
+
+def take_steps(
+    optimiser: optax.GradientTransformation,
+    weights: Weights,
+    loss: Callable[[Any, Any], Float[Array, ""]],
+    batches: PyTree[Array],
+    *,
+    average: float,
+) -> tuple[Weights, Float[Array, " step"]]:
+    """Make one step for each batch; return the weights after all of them, and the losses on the way.
+
+    Args:
+        optimiser: that makes the steps.
+        weights: before them.
+        loss: of trained weights and a batch.
+        batches: every array with an axis of steps first.
+        average: decay of the running mean.
+    """
+
+    def step(weights: Weights, batch):
+        value, gradient = jax.value_and_grad(loss)(weights.trained, batch)
+        return update(optimiser, weights, gradient, average=average), value
+
+    return jax.lax.scan(step, weights, batches)
+
+
+class Best(NamedTuple):
+    """The best point of a path of training.
+
+    Attributes:
+        trained: averaged weights there.
+        score: their mean score of held-out rows.
+        rows: the score of each row.
+    """
+
+    trained: Any
+    score: Float[Array, "*member"]
+    rows: Float[Array, "*member held_out"]
+
+    def or_better(self, trained: Any, rows: Float[Array, " held_out"]) -> "Best":
+        """Return other weights if they score higher on the same rows; not if a score is NaN."""
+        new = Best(trained, jnp.mean(rows), rows)
+        is_better = new.score > self.score
+        return jax.tree.map(lambda new, old: jnp.where(is_better, new, old), new, self)
+
+
+def adamw(
+    learning_rate: float,
+    iterations: int,
+    *,
+    weight_decay: float,
+    warm_up: int = 0,
+    final_rate: float = 0.0,
+    clip: optax.GradientTransformation | None = None,
+    mask: Callable[[Any], Any] | None = None,
+) -> optax.GradientTransformation:
+    """Return Adam with decoupled weight decay, clipped gradients and a learning rate that falls along a cosine.
+
+    Args:
+        learning_rate: the highest.
+        iterations: over which it falls.
+        weight_decay: of all weights, or of those that `mask` chooses.
+        warm_up: iterations over which the learning rate rises from zero first.
+        final_rate: share of the highest learning rate at which the cosine ends.
+        clip: what is done to gradients; their norm is limited by default.
+        mask: from weights to which of them decay.
+    """
+    if warm_up:
+        schedule = optax.warmup_cosine_decay_schedule(
+            0.0, learning_rate, warm_up, iterations, final_rate * learning_rate
+        )
+    else:
+        schedule = optax.cosine_decay_schedule(learning_rate, iterations, alpha=final_rate)
+    clip = optax.clip_by_global_norm(LARGEST_NORM) if clip is None else clip
+    return optax.chain(clip, optax.adamw(schedule, weight_decay=weight_decay, mask=mask))
