@@ -24,7 +24,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from unle.models import TractableLikelihood
-from unle.samplers import ess
+from unle.samplers import largest_log_power
 from unle.space import Prior
 
 STAGES = 5  # of drawing and weighing; the first draws from the prior
@@ -32,6 +32,7 @@ CENTRES = 128  # kernels
 KEPT = 50  # effective draws that the power beta must leave
 PRIOR_SHARE = 0.1  # of a proposal's draws come from the prior
 BISECTIONS = 25
+SMALLEST_LOG_POWER = -15.0
 SIDE_BY_SIDE = 32  # observations at once on an accelerator; a CPU gains nothing from it
 
 
@@ -139,14 +140,8 @@ def _powered(ratio: Float[Array, " n"], tilt: Float[Array, " n"]) -> Float[Array
     def weights(power):
         return jnp.where(jnp.isfinite(tilt), ratio + power * tilt, -jnp.inf)
 
-    def halve(_, interval):
-        low, high = interval  # logarithms of the power
-        middle = 0.5 * (low + high)
-        enough = ess(weights(jnp.exp(middle))) >= wanted
-        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
-
-    low, _ = jax.lax.fori_loop(0, BISECTIONS, halve, (jnp.asarray(-15.0), jnp.asarray(0.0)))
-    return jnp.where(ess(weights(1.0)) >= wanted, weights(1.0), weights(jnp.exp(low)))
+    low, high = jnp.asarray(SMALLEST_LOG_POWER), jnp.asarray(0.0)
+    return weights(jnp.exp(largest_log_power(weights, wanted, low, high, bisections=BISECTIONS)))
 
 
 def _kernels(key: PRNGKeyArray, u: Float[Array, "n dim"], log_weights: Float[Array, " n"]) -> _Kernels:

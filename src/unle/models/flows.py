@@ -153,14 +153,16 @@ class Flow(AbstractBase):
         return self.unwhiten(t, v)
 
     def _bijection(self) -> Any:
+        bijections = _flowjax().bijections
         from paramax import unwrap
 
         _, rest = _skeleton(self.design, self.dim_theta, self.dim_data)
         given = iter(self.parameters)
-        whole = jax.tree.map(
+        layers = jax.tree.map(
             lambda leaf: next(given) if leaf is None else leaf, rest, is_leaf=lambda leaf: leaf is None
         )
-        return unwrap(whole).bijection
+        layer = bijections.Chain([layers, bijections.Flip((self.dim_data,))])
+        return unwrap(bijections.Invert(bijections.Scan(layer)))
 
 
 def _weights(flat: Float[Array, " size"], shape: tuple[int, ...], scale: float) -> Float[Array, "..."]:
@@ -176,7 +178,6 @@ def check_flows() -> None:
 def _flowjax() -> Any:
     try:
         import flowjax.bijections
-        import flowjax.distributions
         import flowjax.utils
     except ModuleNotFoundError as error:
         raise InputError(f"flows need flowjax ({error}); try: pip install 'unle[bench]'.") from None
@@ -198,52 +199,36 @@ def _positive(value):
 
 @functools.lru_cache(maxsize=32)
 def _skeleton(design: AbstractFlow, dim_theta: int, dim_data: int) -> tuple[tuple[tuple[int, ...], ...], Any]:
-    """Return the shapes of the weights, and the flow with None in their places."""
+    """Return the shapes of the weights, and the stacked layers of the flow with None in their places."""
     # In a thread of its own: what JAX is tracing belongs to a thread, and the first call may come from inside a jit.
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(_build, design, dim_theta, dim_data).result()
 
 
 def _build(design: AbstractFlow, dim_theta: int, dim_data: int) -> tuple[tuple[tuple[int, ...], ...], Any]:
-    """Build the flow abstractly, and compute only the masks of its networks, which do not depend on weights.
+    """Build the layers abstractly, and compute only the masks of their networks, which do not depend on weights.
 
     flowjax draws weights matrix by matrix, which takes ten seconds to compile, and they would be thrown away.
     """
     flowjax = _flowjax()
-    bijections = flowjax.bijections
     transformer = design.transformer()
+    sizes = {"dim": dim_data, "cond_dim": dim_theta, "nn_width": design.width, "nn_depth": design.depth}
 
-    def build(key):
-        def layer(key):
-            bend = bijections.MaskedAutoregressive(
-                key,
-                transformer=transformer,
-                dim=dim_data,
-                cond_dim=dim_theta,
-                nn_width=design.width,
-                nn_depth=design.depth,
-                nn_activation=jax.nn.swish,
-            )
-            return bijections.Chain([bend, bijections.Flip((dim_data,))])
+    def layer(key):
+        how = {"transformer": transformer, "nn_activation": jax.nn.swish, **sizes}
+        return flowjax.bijections.MaskedAutoregressive(key, **how)
 
-        layers = eqx.filter_vmap(layer)(jr.split(key, design.layers))
-        normal = flowjax.distributions.StandardNormal((dim_data,))
-        return flowjax.distributions.Transformed(normal, bijections.Invert(bijections.Scan(layers)))
+    def layers(key):
+        return eqx.filter_vmap(layer)(jr.split(key, design.layers))
 
-    abstract = eqx.filter_eval_shape(build, jr.key(0))
-    masks = jax.jit(lambda: eqx.filter(build(jr.key(0)), _is_mask))()
+    abstract = eqx.filter_eval_shape(layers, jr.key(0))
+    masks = jax.jit(lambda: eqx.filter(layers(jr.key(0)), _is_mask))()
     shapes = tuple(leaf.shape for leaf in jax.tree.leaves(abstract) if _is_weight(leaf))
     numbers = iter(np.asarray(mask) for mask in jax.tree.leaves(masks))
     rest = jax.tree.map(lambda leaf: next(numbers) if _is_mask(leaf) else None if _is_weight(leaf) else leaf, abstract)
-    # The layers' function from network outputs to a transformer came out abstract too; put a real one in its place.
+    # The function from network outputs to a transformer came out abstract too: here is a real one.
     constructor, _ = flowjax.utils.get_ravelled_pytree_constructor(transformer, filter_spec=eqx.is_inexact_array)
-    return shapes, eqx.tree_at(
-        lambda flow: flow.bijection.bijection.bijection.bijections[0].transformer_constructor, rest, constructor
-    )
-
-
-def _is_missing(leaf: Any) -> bool:
-    return leaf is None
+    return shapes, eqx.tree_at(lambda layers: layers.transformer_constructor, rest, constructor)
 
 
 def _is_weight(leaf: Any) -> bool:

@@ -20,6 +20,7 @@ from unle.samplers.kernels import AbstractKernel, Hmc, KernelInfo, LogDensity, M
 from unle.samplers.particles import (
     Particles,
     ess,
+    largest_log_power,
     log_mean_exp,
     normalise,
     systematic_indices,
@@ -67,6 +68,7 @@ __all__ = [
     "ess",
     "exchange",
     "fit_whitening",
+    "largest_log_power",
     "log_mean_exp",
     "normalise",
     "refresh",

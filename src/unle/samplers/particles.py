@@ -8,7 +8,10 @@ $$\mathrm{ESS}/N = \frac{(\sum_i w_i)^2}{N \sum_i w_i^2} \in [1/N, 1].$$
 Resampling trades unequal weights for repeated points.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
@@ -65,6 +68,35 @@ def ess(log_weights: Float[Array, " particle"]) -> Float[Array, ""]:
     weights = jnp.exp(log_weights - jnp.where(jnp.isfinite(largest), largest, 0.0))
     squares = jnp.sum(weights**2)
     return jnp.sum(weights) ** 2 / jnp.where(squares > 0, squares, 1.0) / log_weights.shape[0]
+
+
+def largest_log_power(
+    log_weights: Callable[[Float[Array, ""]], Float[Array, " particle"]],
+    wanted: Float[Array, ""] | float,
+    low: Float[Array, ""],
+    high: Float[Array, ""],
+    *,
+    bisections: int,
+) -> Float[Array, ""]:
+    """Return the logarithm of the largest power at which weights have the wanted effective sample size.
+
+    The ESS falls as the power grows.  Bisection on the logarithm: a power may be tiny where the likelihood is sharp.
+
+    Args:
+        log_weights: of a power.
+        wanted: ESS/N.
+        low: logarithm of the smallest power, which is taken to be small enough.
+        high: logarithm of the largest; it is returned if the ESS suffices there.
+        bisections: of the interval.
+    """
+
+    def halve(i, interval):
+        low, high = interval
+        middle = jnp.where(i == 0, high, 0.5 * (low + high))  # the end may be within reach
+        enough = ess(log_weights(jnp.exp(middle))) >= wanted
+        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+
+    return jax.lax.fori_loop(0, 1 + bisections, halve, (low, high))[0]
 
 
 def log_mean_exp(values: Float[Array, " particle"]) -> Float[Array, ""]:

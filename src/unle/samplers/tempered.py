@@ -17,6 +17,7 @@ References:
     Del Moral, Doucet and Jasra (2012), An adaptive sequential Monte Carlo method.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -26,7 +27,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.samplers.kernels import LogDensity
-from unle.samplers.particles import ess, log_mean_exp, systematic_indices
+from unle.samplers.particles import ess, largest_log_power, log_mean_exp, systematic_indices
 from unle.samplers.step_size import StepSizeState
 from unle.samplers.sweep import LANGEVIN_STEP, Sweep, TemperedParticles, unevaluated
 
@@ -222,21 +223,12 @@ def _log_weights(log_tilt, increment):
 
 
 def _next_temperature(log_tilt, temperature, ess_target):
-    """Find the largest beta' <= 1 at which ESS/N, relative to the particles alive, is still the target.
-
-    The ESS falls as beta' grows. Bisection on the logarithm of the increment, which may be tiny when the
-    likelihood is sharp.
-    """
+    """Find the largest beta' <= 1 at which ESS/N, relative to the particles alive, is still the target."""
     wanted = ess_target * jnp.mean(1.0 * jnp.isfinite(log_tilt))
-
-    def halve(i, interval):
-        low, high = interval
-        middle = jnp.where(i == 0, high, 0.5 * (low + high))  # the end may be within reach
-        enough = ess(_log_weights(log_tilt, jnp.exp(middle))) >= wanted
-        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
-
     end = jnp.log(jnp.maximum(1.0 - temperature, jnp.exp(SMALLEST_LOG_INCREMENT)))
-    low, _ = jax.lax.fori_loop(0, 1 + BISECTIONS, halve, (jnp.full_like(end, SMALLEST_LOG_INCREMENT), end))
+    start = jnp.full_like(end, SMALLEST_LOG_INCREMENT)
+    weights = partial(_log_weights, log_tilt)
+    low = largest_log_power(weights, wanted, start, end, bisections=BISECTIONS)
     return jnp.where(low == end, 1.0, jnp.minimum(temperature + jnp.exp(low), 1.0))
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.compiling import DEFAULT_OPTIONS, large_program
 from unle.errors import FitError, InputError
-from unle.train.loop import Best, Look, Patience, Weights, adamw, begin, run, take_steps
+from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_steps
 from unle.train.splits import Splits
 from unle.train.stream import Stream, renewed
 
@@ -106,12 +106,12 @@ def descend(
     keys = jr.split(key, splits.train.shape[0])
     state = _start(keys, loss, trained, fixed, t, w, splits, settings)
 
-    def chunk(state: tuple[_State, tuple[Array, Array]], first: int, number: int) -> tuple[Any, Look]:
+    def chunk(state: tuple[Fit, tuple[Array, Array]], first: int, number: int) -> tuple[Any, Look]:
         fit, rows = state
         rows = rows if stream is None or not number else renewed(rows, stream, settings.chunk * settings.batch)
-        fit = _chunk(fit, keys, jnp.asarray(first), loss, fixed, *rows, splits, settings)
+        fit, recent = _chunk(fit, keys, jnp.asarray(first), loss, fixed, *rows, splits, settings)
         score, steps = float(jnp.mean(fit.best.score)), first + settings.chunk
-        losses = {"held_out": -score, "loss": float(jnp.mean(fit.recent))}
+        losses = {"held_out": -score, "loss": float(jnp.mean(recent))}
         record = {"step": steps, "steps": settings.iterations, **losses}
         return (fit, rows), Look(score, f"held-out loss {-score:.3f}", record)
 
@@ -123,12 +123,6 @@ def descend(
     return Descended(state.best.trained, -state.best.score, patience.seen * settings.chunk)
 
 
-class _State(NamedTuple):
-    weights: Weights
-    best: Best  # scores are held-out losses, with the sign changed
-    recent: Float[Array, " member"]  # mean loss of the batches of the last chunk
-
-
 def _optimiser(settings: Descent) -> optax.GradientTransformation:
     warm_up = min(WARM_UP, max(1, settings.iterations // 10))
     iterations = max(settings.iterations, warm_up + 1)
@@ -136,20 +130,23 @@ def _optimiser(settings: Descent) -> optax.GradientTransformation:
 
 
 @eqx.filter_jit
-def _start(keys, loss: Loss, trained, fixed, t, w, splits: Splits, settings: Descent) -> _State:
+def _start(keys, loss: Loss, trained, fixed, t, w, splits: Splits, settings: Descent) -> Fit:
     def one(key, trained, fixed, held_out):
         value = loss(jr.fold_in(key, VALIDATION), trained, fixed, t[held_out], w[held_out])
         score = jnp.where(jnp.isfinite(value), -value, -jnp.inf)
-        return _State(begin(_optimiser(settings), trained), Best(trained, score, score), value)
+        return Fit(begin(_optimiser(settings), trained), Best(trained, score, score))  # higher is better
 
     return eqx.filter_vmap(one)(keys, trained, fixed, splits.held_out)
 
 
 @partial(large_program, options=DEFAULT_OPTIONS)
-def _chunk(state: _State, keys, first, loss: Loss, fixed, t, w, splits: Splits, settings: Descent) -> _State:
+def _chunk(
+    state: Fit, keys, first, loss: Loss, fixed, t, w, splits: Splits, settings: Descent
+) -> tuple[Fit, Float[Array, " member"]]:
+    """Return the members after another chunk, and the mean loss of its batches."""
     batch = min(settings.batch, splits.train.shape[1])
 
-    def one_member(state: _State, key, fixed, train, held_out) -> _State:
+    def one_member(state: Fit, key, fixed, train, held_out):
         def loss_at(trained, step):
             key_rows, key_loss = jr.split(jr.fold_in(key, step))
             rows = train[jr.randint(key_rows, (batch,), 0, train.shape[0])]
@@ -158,6 +155,6 @@ def _chunk(state: _State, keys, first, loss: Loss, fixed, t, w, splits: Splits, 
         numbers = first + jnp.arange(settings.chunk)
         weights, values = take_steps(_optimiser(settings), state.weights, loss_at, numbers, average=settings.average)
         held = loss(jr.fold_in(key, VALIDATION), weights.average, fixed, t[held_out], w[held_out])
-        return _State(weights, state.best.or_better(weights.average, -held), jnp.mean(values))
+        return Fit(weights, state.best.or_better(weights.average, -held)), jnp.mean(values)
 
     return eqx.filter_vmap(one_member)(state, keys, fixed, splits.train, splits.held_out)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.compiling import LARGE_BATCH_OPTIONS, large_program
 from unle.models import ConditionalGaussian, Mlp, NeuralCorrection
 from unle.space.host_device import keys, on_device, split
-from unle.train.loop import Best, Look, Patience, Weights, adamw, run, take_steps
+from unle.train.loop import Best, Fit, Look, Patience, Weights, adamw, run, take_steps
 from unle.train.regression import Mean
 from unle.train.score_comparison import is_better
 from unle.train.splits import Splits, pad
@@ -121,13 +121,8 @@ def train_networks(
     return Networks(end.fit.best.trained, scores, scores if end.early is None else end.early, not end.is_behind)
 
 
-class _Fit(NamedTuple):
-    weights: Weights
-    best: Best
-
-
 class _Progress(NamedTuple):
-    fit: _Fit
+    fit: Fit
     rows: tuple[Array, Array]  # (t, w): a window on them that changes
     early: Float[np.ndarray, "member held_out"] | None = None
     is_behind: bool = False  # of its rival
@@ -151,7 +146,7 @@ def _scores(net: Mlp, base: ConditionalGaussian, t, w) -> Float[Array, " row"]:
 
 def _start(
     key: PRNGKeyArray, start: Start, t, w, splits: Splits, settings: "GaussianTraining"
-) -> tuple[ConditionalGaussian, _Fit]:
+) -> tuple[ConditionalGaussian, Fit]:
     """Return the linear fit with networks that are nearly zero, and its scores: the networks have to beat them.
 
     Everything is made on the host: there is nothing to compile.
@@ -163,7 +158,7 @@ def _start(
     rows = on_device(np.stack([np.resize(row, held) for row in start.scores]), t.dtype)
     optimiser = _zeros(jax.eval_shape(eqx.filter_vmap(_optimiser(settings).init), nets))  # Adam starts from zeros
     score = on_device(start.scores.mean(axis=1), t.dtype)
-    return bases, _Fit(Weights(nets, optimiser, nets), Best(_zeros(nets), score, rows))
+    return bases, Fit(Weights(nets, optimiser, nets), Best(_zeros(nets), score, rows))
 
 
 @eqx.filter_jit
@@ -178,10 +173,10 @@ def _zeros(tree):
 
 
 @partial(large_program, options=LARGE_BATCH_OPTIONS)
-def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, settings: "GaussianTraining") -> _Fit:
+def _chunk(state: Fit, bases, t, w, splits: Splits, keys, settings: "GaussianTraining") -> Fit:
     batch = _batch(settings)
 
-    def one_member(state: _Fit, base, w, train, held_out, key) -> _Fit:
+    def one_member(state: Fit, base, w, train, held_out, key) -> Fit:
         def loss(net, numbers):
             rows = train[numbers]
             return -jnp.mean(_scores(net, base, t[rows], w[rows]))
@@ -190,7 +185,7 @@ def _chunk(state: _Fit, bases, t, w, splits: Splits, keys, settings: "GaussianTr
         numbers = jr.bits(key, (settings.chunk * batch,)).reshape(-1, batch) % train.shape[0]
         weights, _ = take_steps(_optimiser(settings), state.weights, loss, numbers, average=settings.average)
         scores = _scores(weights.average, base, t[held_out], w[held_out])
-        return _Fit(weights, state.best.or_better(weights.average, scores))
+        return Fit(weights, state.best.or_better(weights.average, scores))
 
     own = None if w.ndim == t.ndim else 1  # the axis of members, if each has data of its own
     each = eqx.filter_vmap(one_member, in_axes=(0, 0, own, 0, 0, 0))

@@ -31,7 +31,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from unle.errors import InputError
 from unle.models import DoublyIntractableLikelihood, LogNormaliser, Mlp
 from unle.train.log_z import LogZEstimates, log_z_at, standardised
-from unle.train.loop import Best, Look, Patience, Weights, adamw, begin, run, take_steps
+from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_steps
 
 FEWEST = 20  # values of theta
 ENOUGH = 64.0  # effective draws of the base at nearly all theta: importance sampling will do
@@ -182,11 +182,7 @@ def match_gradients(
     along = np.asarray(gradients, float) @ factor  # in coordinates in which t has unit covariance
     finite = along[np.isfinite(along).all(axis=1)]
     size = max(float(np.sqrt(np.mean(finite.var(axis=0)))), SMALLEST_SIZE)
-    if start is None:
-        net = Mlp(key_net, t.shape[1], 1, width=settings.width, depth=settings.depth, output_scale=0.1)
-        parts = (centre, np.linalg.inv(factor), 0.0, finite.mean(axis=0), size)
-        centre, whitener, offset, slope, scale = (jnp.asarray(part, t.dtype) for part in parts)
-        start = LogNormaliser(centre, whitener, offset, slope, scale, net)
+    start = _network(key_net, (centre, factor), 0.0, finite.mean(axis=0), size, settings) if start is None else start
     b = _fit(key_fit, start, t, targets, alone)
     held = jax.tree.map(lambda leaf: leaf[: _n_held(len(t))], (t, targets))
     return b, float(jnp.sqrt(_loss(_trainable(b), b, held, alone)) * b.scale / size)
@@ -246,28 +242,28 @@ def _start(
     design = np.concatenate([np.ones((len(values), 1)), (np.asarray(t, float) - centre) @ whitener.T], axis=1)[finite]
     coefficients = np.linalg.lstsq(design, values[finite], rcond=None)[0]
     size = max(float(np.std(values[finite] - design @ coefficients)), SMALLEST_SIZE)
-    net = Mlp(key, t.shape[1], 1, width=settings.width, depth=settings.depth, output_scale=0.1)
-    parts = (centre, whitener, coefficients[0], coefficients[1:], size)
-    centre, whitener, offset, slope, scale = (jnp.asarray(part, t.dtype) for part in parts)
-    return LogNormaliser(centre, whitener, offset, slope, scale, net)
+    return _network(key, shape, coefficients[0], coefficients[1:], size, settings)
 
 
-class _State(NamedTuple):
-    weights: Weights
-    best: Best
+def _network(key: PRNGKeyArray, shape, offset, slope, size: float, settings: LogNormaliserTraining) -> LogNormaliser:
+    """Return a new network, of this size, around a linear function of z."""
+    centre, factor = shape
+    net = Mlp(key, len(centre), 1, width=settings.width, depth=settings.depth, output_scale=0.1)
+    parts = centre, np.linalg.inv(factor), offset, slope, size
+    return LogNormaliser(*(jnp.asarray(part, jnp.float32) for part in parts), net)
 
 
 def _fit(key, b: LogNormaliser, t, targets: LogZEstimates, settings: LogNormaliserTraining) -> LogNormaliser:
-    def chunk(state: _State, number: int, _: int) -> tuple[_State, Look]:
+    def chunk(state: Fit, number: int, _: int) -> tuple[Fit, Look]:
         state = _chunk(state, b, t, targets, jr.fold_in(key, number), settings, _n_held(t.shape[0]))
         score = float(state.best.score)
         return state, Look(score, f"held-out error {(-score) ** 0.5:.3f}")
 
     trained, lowest = _trainable(b), jnp.full((), -jnp.inf)
-    state = _State(begin(_optimiser(settings), trained), Best(trained, lowest, lowest))
+    state = Fit(begin(_optimiser(settings), trained), Best(trained, lowest, lowest))
     numbers = range(-(-settings.iterations // settings.chunk))
     how = {"steps": settings.chunk, "patience": Patience(float("inf")), "title": "Fitting log Z"}
-    return _with_trained(b, run(chunk, state, numbers, **how)[0].best.trained)
+    return eqx.tree_at(_trainable, b, run(chunk, state, numbers, **how)[0].best.trained)
 
 
 def _n_held(n: int) -> int:
@@ -283,17 +279,13 @@ def _trainable(b: LogNormaliser) -> Any:
     return b.offset, b.slope, b.net
 
 
-def _with_trained(b: LogNormaliser, trained) -> LogNormaliser:
-    return eqx.tree_at(_trainable, b, trained)
-
-
 def _loss(
     trained: Any,
     b: LogNormaliser,
     data: tuple[Float[Array, "n dim"], LogZEstimates],
     settings: LogNormaliserTraining,
 ) -> Float[Array, ""]:
-    b = _with_trained(b, trained)
+    b = eqx.tree_at(_trainable, b, trained)
     t, targets = data
     values, gradients = jax.vmap(jax.value_and_grad(b))(t)
     factor = jnp.linalg.inv(b.whitener)  # dt/dz: gradients in coordinates in which nu has unit covariance
@@ -307,8 +299,8 @@ def _loss(
 
 @eqx.filter_jit
 def _chunk(
-    state: _State, b: LogNormaliser, t, targets: LogZEstimates, key, settings: LogNormaliserTraining, n_held: int
-) -> _State:
+    state: Fit, b: LogNormaliser, t, targets: LogZEstimates, key, settings: LogNormaliserTraining, n_held: int
+) -> Fit:
     held = jax.tree.map(lambda leaf: leaf[:n_held], (t, targets))
     train = jax.tree.map(lambda leaf: leaf[n_held:], (t, targets))
     batch = min(settings.batch, train[0].shape[0])
@@ -320,7 +312,7 @@ def _chunk(
     steps = jr.split(key, settings.chunk)
     weights, _ = take_steps(_optimiser(settings), state.weights, loss, steps, average=0.0)
     score = -_loss(weights.trained, b, held, settings)
-    return _State(weights, state.best.or_better(weights.trained, score))
+    return Fit(weights, state.best.or_better(weights.trained, score))
 
 
 @eqx.filter_jit

@@ -193,6 +193,13 @@ class Best(NamedTuple):
         return jax.tree.map(lambda new, old: jnp.where(is_better, new, old), new, self)
 
 
+class Fit(NamedTuple):
+    """Weights in training, and the best point of their path so far."""
+
+    weights: Weights
+    best: Best
+
+
 def adamw(
     learning_rate: float,
     iterations: int,

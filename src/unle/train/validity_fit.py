@@ -31,7 +31,7 @@ from unle.errors import InputError
 from unle.models import AbstractValidity, AlwaysValid, Mlp, ValidityNet
 from unle.space import fit_theta_space
 from unle.train.auxiliary_targets import AuxiliaryTargets
-from unle.train.loop import Best, Look, Patience, Weights, adamw, begin, run, take_steps
+from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_steps
 from unle.train.score_comparison import is_better
 from unle.train.splits import batch_size
 
@@ -188,22 +188,17 @@ def _without_auxiliary(nets: Mlp) -> Mlp:
     return eqx.tree_at(lambda n: (n.weights[-1], n.biases[-1]), nets, last)
 
 
-class _State(NamedTuple):
-    weights: Weights
-    best: Best
-
-
 def _train(key, nets: Mlp, data, rows, settings: ValidityTraining) -> Mlp:
     """Train all networks; return them as they were when their mean predicted the held-out rows best."""
 
-    def chunk(state: _State, number: int, _: int) -> tuple[_State, Look]:
+    def chunk(state: Fit, number: int, _: int) -> tuple[Fit, Look]:
         state = _chunk(state, data, rows, jr.split(jr.fold_in(key, number), settings.members), settings)
         score = float(state.best.score)
         return state, Look(score, f"held-out cross-entropy {-score:.3f}")
 
     numbers = range(-(-settings.iterations // settings.chunk))
     lowest = jnp.asarray(-jnp.inf, data[0].dtype)
-    state = _State(eqx.filter_vmap(partial(begin, _optimiser(settings)))(nets), Best(nets, lowest, lowest))
+    state = Fit(eqx.filter_vmap(partial(begin, _optimiser(settings)))(nets), Best(nets, lowest, lowest))
     how = {"steps": settings.chunk, "patience": Patience(settings.patience), "title": "Fitting P(valid)"}
     return run(chunk, state, numbers, **how)[0].best.trained
 
@@ -213,7 +208,7 @@ def _optimiser(settings: ValidityTraining) -> optax.GradientTransformation:
 
 
 @eqx.filter_jit
-def _chunk(state: _State, data, rows, keys, settings: ValidityTraining) -> _State:
+def _chunk(state: Fit, data, rows, keys, settings: ValidityTraining) -> Fit:
     (t, y, auxiliary), (train, held) = data, rows
     batch = min(settings.batch, batch_size(SMALLEST_BATCH, train.shape[0]))
 
@@ -231,7 +226,7 @@ def _chunk(state: _State, data, rows, keys, settings: ValidityTraining) -> _Stat
     weights, probabilities = eqx.filter_vmap(one_member)(state.weights, keys)
     probability = jnp.clip(jnp.mean(probabilities, axis=0), 1e-6, 1 - 1e-6)
     score = jnp.mean(jnp.log(jnp.where(y[held], probability, 1 - probability)))
-    return _State(weights, state.best.or_better(weights.average, score))
+    return Fit(weights, state.best.or_better(weights.average, score))
 
 
 def _row_entropies(logits: np.ndarray, valid: np.ndarray) -> np.ndarray:
