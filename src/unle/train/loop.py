@@ -186,8 +186,8 @@ class Best(NamedTuple):
     score: Float[Array, "*member"]
     rows: Float[Array, "*member held_out"]
 
-    def or_better(self, trained: Any, rows: Float[Array, " held_out"]) -> "Best":
-        """Return other weights if they score higher on the same rows; not if a score is NaN."""
+    def or_better(self, trained: Any, rows: Float[Array, "*held_out"]) -> "Best":
+        """Return other weights if they score higher on the same rows, or on their mean; not if a score is NaN."""
         new = Best(trained, jnp.mean(rows), rows)
         is_better = new.score > self.score
         return jax.tree.map(lambda new, old: jnp.where(is_better, new, old), new, self)
