@@ -20,12 +20,6 @@ from unle.train import (
     PairedChains,
     TiltedTraining,
 )
-from unle.train import (
-    gaussian_base as gaussian,
-)
-from unle.train import (
-    tilted_fit as tilted,
-)
 
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])
 
