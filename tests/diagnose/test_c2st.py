@@ -1,7 +1,6 @@
 """The classifier two-sample test: the benchmark's number, the fast one, and what must turn bad."""
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import jax
@@ -9,10 +8,9 @@ import numpy as np
 import pytest
 
 import unle.diagnose
-from unle.diagnose import c2st, c2st_fast, c2st_fast_batch, classifier
+from unle.diagnose import c2st, c2st_classifier, c2st_fast, c2st_fast_batch
+from unle.diagnose.c2st_scores import _pooled as pooled_by_reference
 from unle.errors import InputError
-
-pooled_by_reference = sys.modules["unle.diagnose.c2st_scores"]._pooled
 
 
 def _pair(n, dim, *, shift=0.0, scale=1.0, seed=0):
@@ -48,7 +46,7 @@ def test_folds_initial_weights_and_batches_are_those_of_scikit_learn():
     from sklearn.neural_network import MLPClassifier
 
     rows, dim = 514, 2  # does not divide by five: the last fold trains on one row more
-    folds = classifier.Folds(rows=rows, dim=dim, seed=1)
+    folds = c2st_classifier.Folds(rows=rows, dim=dim, seed=1)
     data = np.random.default_rng(0).normal(size=(rows, dim)).astype(np.float32)
     for fold, (train, test) in enumerate(KFold(5, shuffle=True, random_state=1).split(data)):
         np.testing.assert_array_equal(folds.train[fold], train)
@@ -62,7 +60,7 @@ def test_folds_initial_weights_and_batches_are_those_of_scikit_learn():
     np.testing.assert_array_equal(folds.initial[0][1], bias)
 
     for fold in (0, 4):
-        epochs = folds.batches([fold], 0)[0].reshape(classifier.EPOCHS_PER_CALL, -1)
+        epochs = folds.batches([fold], 0)[0].reshape(c2st_classifier.EPOCHS_PER_CALL, -1)
         for epoch in (0, 1):
             used = epochs[epoch][epochs[epoch] >= 0]
             np.testing.assert_array_equal(np.sort(used), folds.train[fold])  # every row once
@@ -76,7 +74,7 @@ def test_training_follows_scikit_learn_epoch_by_epoch():
 
     reference, approximation = _pair(257, 3, shift=0.4)
     pooled = pooled_by_reference(reference, approximation)
-    folds = classifier.Folds(rows=len(pooled), dim=3, seed=1)
+    folds = c2st_classifier.Folds(rows=len(pooled), dim=3, seed=1)
     labels = np.repeat([0.0, 1.0], len(reference))
     for epochs in (1, 4):
         for fold in (0, 4):
@@ -88,8 +86,8 @@ def test_training_follows_scikit_learn_epoch_by_epoch():
             zeros = jax.tree.map(np.zeros_like, layers)
             count = np.zeros((1, 1), np.int32)
             steps, best_loss = np.zeros((1, 1), np.float32), np.full((1, 1), np.inf, np.float32)
-            start = classifier.Classifier(layers, zeros, zeros, steps, count, best_loss, count)
-            ours = classifier.train_block(start, pooled[None], folds.batches([fold], 0), epochs)
+            start = c2st_classifier.Classifier(layers, zeros, zeros, steps, count, best_loss, count)
+            ours = c2st_classifier.train_block(start, pooled[None], folds.batches([fold], 0), epochs)
             assert float(ours.best_loss[0, 0]) == pytest.approx(min(theirs.loss_curve_), abs=1e-5)
             for (weights, bias), coefficients, intercepts in zip(
                 ours.layers, theirs.coefs_, theirs.intercepts_, strict=True
@@ -151,8 +149,8 @@ def test_batch_equals_one_by_one_and_side_by_side_equals_threads():
     assert batch.shape == (2,)
     np.testing.assert_allclose(batch, [c2st_fast(r, a) for r, a in pairs])
     together = np.stack([pooled_by_reference(r, a) for r, a in pairs])
-    folds = classifier.Folds(rows=1000, dim=2, seed=1)
-    grouped = classifier.train_group(jax.numpy.asarray(together), folds, range(5), 10_000).mean(axis=1)
+    folds = c2st_classifier.Folds(rows=1000, dim=2, seed=1)
+    grouped = c2st_classifier.train_group(jax.numpy.asarray(together), folds, range(5), 10_000).mean(axis=1)
     np.testing.assert_allclose(batch, grouped, atol=2 / 200)  # sums in another order: a borderline row may move
 
 

@@ -8,8 +8,6 @@ from jaxtyping import Float
 
 from unle.arrays import as_array, column_names
 from unle.errors import InputError
-from unle.posterior import Draws
-from unle.space import Prior
 
 PRIOR_DRAWS = 10_000  # that stand for a `Prior`
 
@@ -42,6 +40,11 @@ def names_of(values: Any, names: Sequence[str] | None) -> Sequence[str] | None:
 
 def _drawn(values: Any) -> Any:
     """Return draws of a prior, the draws in ArviZ data, and anything else as it is."""
+    if isinstance(values, np.ndarray):
+        return values
+    from unle.posterior import Draws  # here: both need JAX
+    from unle.space import Prior
+
     if isinstance(values, Prior):
         return Draws(values.sample(PRIOR_DRAWS)[None], values.names, np.zeros((1, 0)), 0)
     is_arviz = hasattr(values, "data_vars") or (hasattr(values, "posterior") and not hasattr(values, "columns"))

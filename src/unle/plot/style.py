@@ -6,7 +6,7 @@ paper and on a dark page.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 LEARNED = "#0072B2"  # blue: what was inferred
 EXACT = "#D55E00"  # vermilion: what it is compared with
@@ -44,7 +44,7 @@ def style() -> Iterator[None]:
 
 
 @contextmanager
-def new_figure(width: float, height: float, layout: str | None = "constrained") -> Iterator[Any]:
+def new_figure(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> Iterator[Any]:
     """Give a figure of so many inches in this look, and lay it out at the end of the block.
 
     The look also belongs to what is drawn last, such as the ticks: hence the layout before the block ends.
