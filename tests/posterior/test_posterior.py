@@ -30,8 +30,7 @@ class Counted(TractableLikelihood):
     inside: TiltedLikelihood
     offset: Float[Array, ""]
 
-    @property
-    def x_space(self):
+    def space_of_x(self):
         return self.inside.x_space
 
     def prepare(self, x):

@@ -256,6 +256,7 @@ def _warmed_up(
     chains = starts.shape[0]
     keep = -(-n // chains)
     last = run(keys[2], positions, whitening, step_state, steps=keep * settings.thin, keep=keep, adapt=False)
+    assert last.draws is not None
     draws = jax.vmap(jax.vmap(whitening.colour))(last.draws)
     return Sampled(draws, last.acceptance, jnp.full(chains, jnp.nan), None)
 

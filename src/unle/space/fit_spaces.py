@@ -64,15 +64,15 @@ def fit_x_space(x: ArrayLike, blocks: Blocks | None = None, *, plain: bool = Fal
     if np.all(constant):
         raise InputError(f"expected simulations that differ; got {len(x)} equal rows; does the simulator use theta?")
     moving = np.flatnonzero(~constant)
-    shared = None if constant.any() or plain else blocks
-    position = None if shared is None else _position_in_block(shared, x.shape[1])
-    cells = Cells.none(x.shape[1]) if plain else find_cells(x, position)
-    spread = cells.spread(x, np.random.default_rng(0).uniform(size=x.shape))
-    if shared is None:
+    if blocks is None or constant.any() or plain:
+        cells = Cells.none(x.shape[1]) if plain else find_cells(x)
+        spread = cells.spread(x, np.random.default_rng(0).uniform(size=x.shape))
         space = _fit(spread[:, moving], gain=None if plain else GAIN)
     else:  # corresponding coordinates of all blocks together
-        one = _fit(spread[:, np.array(shared)].reshape(-1, len(shared[0])), gain=GAIN)
-        space = _reordered(one, position)
+        position = _position_in_block(blocks, x.shape[1])
+        cells = find_cells(x, position)
+        spread = cells.spread(x, np.random.default_rng(0).uniform(size=x.shape))
+        space = _reordered(_fit(spread[:, np.array(blocks)].reshape(-1, len(blocks[0])), gain=GAIN), position)
     kept, weights, offset = _redundancy(space.forward_table(cells.spread(x)[:, moving]))
     dropped = np.setdiff1d(np.arange(len(moving)), kept)
     dtype = space.mean.dtype

@@ -64,10 +64,8 @@ def _affine(base: dist.Distribution, loc: Any, scale: Any = 1.0) -> dist.Distrib
 
 
 def _truncated(a: Any, b: Any, loc: Any, scale: Any) -> dist.Distribution:
-    low, high = np.asarray(loc + a * scale, float), np.asarray(loc + b * scale, float)
-    ends = {"low": low} if np.isfinite(low).all() else {}
-    ends |= {"high": high} if np.isfinite(high).all() else {}
-    return dist.TruncatedNormal(loc, scale, **ends)
+    low, high = (end if np.isfinite(end).all() else None for end in (loc + a * scale, loc + b * scale))
+    return dist.TruncatedNormal(loc, scale, low=low, high=high)
 
 
 # By the family's name in scipy.stats: its shape parameters, loc and scale -> the numpyro distribution.
