@@ -140,7 +140,7 @@ class AUNLE(AbstractMethod):
         Returns:
             The posterior, for any observation.
         """
-        metrics = on_metrics or no_metrics
+        metrics = no_metrics if on_metrics is None else on_metrics
         key_split, key_base, key_energy, key_valid = split(jr.key(seed), 4)
         pairs = self._standardise(key_split, simulations, memory)
         bases = self._fit_bases(key_base, pairs)

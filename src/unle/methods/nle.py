@@ -77,7 +77,7 @@ class NLE(AbstractMethod):
         """
         key_split, key_fit, key_validity = jr.split(jr.key(seed), 3)
         pairs = standardised_pairs(key_split, simulations, self.prior, members=self.members, memory=memory)
-        metrics = on_metrics or no_metrics
+        metrics = no_metrics if on_metrics is None else on_metrics
 
         training = FlowTraining(self.flow, self.training)
         flows, outcome = training.fit_flows(

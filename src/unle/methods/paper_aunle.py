@@ -71,7 +71,7 @@ class PaperAUNLE(AbstractMethod):
         rows = order_of_rows(np.asarray(theta, float), np.asarray(x, float))
         theta, x = np.asarray(theta, float)[rows], np.asarray(x, float)[rows]
         theta_space, x_space = fit_theta_space(theta, plain=True), fit_x_space(x, plain=True)
-        metrics = on_metrics or no_metrics
+        metrics = no_metrics if on_metrics is None else on_metrics
         fit = fit_as_printed(
             key_fit,
             JointSpace.of(self.prior, theta_space),

@@ -155,7 +155,9 @@ class PaperSUNLE(AbstractSequential):
         """Return the posterior of the last round."""
         if state.posterior is None:
             raise InputError("nothing has been fitted yet; try update(state, simulations) first.")
-        record_printed_fit(on_metrics or no_metrics, state.fits[-1], steps_back=state.carried.steps_back)
+        record_printed_fit(
+            no_metrics if on_metrics is None else on_metrics, state.fits[-1], steps_back=state.carried.steps_back
+        )
         warn_of_divergence(state.fits, instead="SUNLE(prior, simulator)")
         return SequentialRun(state.posterior, state.simulations, state.history)
 

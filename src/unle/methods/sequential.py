@@ -137,7 +137,7 @@ class AbstractSequential(AbstractMethod):
         on_metrics: Callable[..., None] | None = None,
     ) -> SequentialRun:
         """Run all rounds that are left with a function from (theta, number of the round) to simulations."""
-        metrics = on_metrics or no_metrics
+        metrics = no_metrics if on_metrics is None else on_metrics
         for number in range(state.number, len(state.sizes)):
             state = self.update(state, simulate(state.propose(), number))
             if on_round is not None:
