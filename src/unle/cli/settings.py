@@ -122,10 +122,12 @@ class RunSettings:
         Raises:
             KeyError: one of them is missing.
         """
-        values = {one.name: record[one.name] for one in fields(cls) if one.name in record or one.name not in OPTIONAL}
+        names = [field.name for field in fields(cls) if field.name in record or field.name not in OPTIONAL]
+        values: dict[str, Any] = {name: record[name] for name in names}
         sizes = values["rounds"]
-        rounds = None if sizes is None else ",".join(map(str, sizes if isinstance(sizes, list) else [sizes]))
-        return cls(**values | {"rounds": rounds})
+        if sizes is not None:
+            values["rounds"] = ",".join(map(str, sizes if isinstance(sizes, list) else [sizes]))
+        return cls(**values)
 
     def record(self) -> dict[str, Any]:
         """Return the settings for `run.json`."""

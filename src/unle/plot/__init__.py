@@ -25,7 +25,7 @@ from unle.plot.marginals import marginals
 from unle.plot.pairs import pairs
 from unle.plot.run_figures import rounds, run_time, stage_seconds, training_curves
 from unle.plot.slices import likelihood_slices
-from unle.plot.style import DENSITY, EXACT, FAINT, LEARNED, THIRD, plain_logarithm, style
+from unle.plot.style import DENSITY, EXACT, FAINT, LEARNED, THIRD, new_figure, plain_logarithm, style
 from unle.plot.svg import as_svg
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "local_probabilities",
     "marginals",
     "member_means",
+    "new_figure",
     "normaliser_spread",
     "pairs",
     "plain_label",

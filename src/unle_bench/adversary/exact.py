@@ -19,8 +19,12 @@ from jaxtyping import Bool, Float
 
 from unle_bench.adversary.priors import AbstractPrior, Normals
 
-LogFactor = Callable[[Float[np.ndarray, " n"], int, Float[np.ndarray, " dim_x"]], Float[np.ndarray, " n"]]
-LogLikelihood = Callable[[Float[np.ndarray, "n dim"], Float[np.ndarray, " dim_x"]], Float[np.ndarray, " n"]]
+Thetas = Float[np.ndarray, "n dim"]
+Data = Float[np.ndarray, " dim_x"]
+PerRow = Float[np.ndarray, " n"]
+Draw = Callable[[int, np.random.Generator], Thetas]
+LogFactor = Callable[[PerRow, int, Data], PerRow]
+LogLikelihood = Callable[[Thetas, Data], PerRow]
 
 REGION = 0.999  # share of the exact posterior inside the region that draws should not leave
 SLACK = 1e-3  # of a log density: where the posterior is flat, rounding must not decide
@@ -40,11 +44,11 @@ class Exact:
         log_density: of rows of theta, up to a constant.
     """
 
-    draw: Callable[[int, np.random.Generator], Float[np.ndarray, "n dim"]]
-    log_density: Callable[[Float[np.ndarray, "n dim"]], Float[np.ndarray, " n"]]
+    draw: Draw
+    log_density: Callable[[Thetas], PerRow]
 
     @cached_property
-    def _counted(self) -> Float[np.ndarray, "n dim"]:
+    def _counted(self) -> Thetas:
         return self.draws(COUNTED, seed=0)
 
     @cached_property
@@ -62,7 +66,7 @@ class Exact:
         """The log density that 99.9 % of the exact draws exceed: the border of the region of highest density."""
         return float(np.quantile(self.log_density(self._counted), 1 - REGION, method="lower"))
 
-    def draws(self, n: int, *, seed: int) -> Float[np.ndarray, "n dim"]:
+    def draws(self, n: int, *, seed: int) -> Thetas:
         """Return n draws; those that a cell of a grid puts beyond a hard edge are made again."""
         rng = np.random.default_rng(seed)
         kept = np.zeros((0, 0))
@@ -72,7 +76,7 @@ class Exact:
             kept = np.concatenate([kept, more]) if kept.size else more
         return kept[:n]
 
-    def outside(self, theta: Float[np.ndarray, "n dim"]) -> Bool[np.ndarray, " n"]:
+    def outside(self, theta: Thetas) -> Bool[np.ndarray, " n"]:
         """Return which rows lie beyond the exact 99.9 % region of highest density."""
         return ~(self.log_density(np.asarray(theta, float)) >= self.lowest - SLACK)
 
@@ -81,21 +85,17 @@ class AbstractSolution(abc.ABC):
     """How the exact posterior of a simulator is computed."""
 
     @abc.abstractmethod
-    def log_likelihood(
-        self, theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, " dim_x"]
-    ) -> Float[np.ndarray, " n"]:
+    def log_likelihood(self, theta: Thetas, x: Data) -> PerRow:
         """Return log p(x, valid | theta) for rows of theta, up to a constant in theta."""
 
     @abc.abstractmethod
-    def draw_from(
-        self, prior: AbstractPrior, x: Float[np.ndarray, " dim_x"]
-    ) -> Callable[[int, np.random.Generator], Float[np.ndarray, "n dim"]]:
+    def draw_from(self, prior: AbstractPrior, x: Data) -> Draw:
         """Return a function that draws from the posterior."""
 
-    def solve(self, prior: AbstractPrior, x: Float[np.ndarray, " dim_x"]) -> Exact:
+    def solve(self, prior: AbstractPrior, x: Data) -> Exact:
         """Return the posterior at x."""
 
-        def log_density(theta: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
+        def log_density(theta: Thetas) -> PerRow:
             log_prior = prior.log_density(theta)
             inside = np.isfinite(log_prior)
             found = np.full(len(theta), -np.inf)
@@ -105,13 +105,11 @@ class AbstractSolution(abc.ABC):
 
         return Exact(self.draw_from(prior, x), log_density)
 
-    def _in_chunks(self, theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, " dim_x"]) -> Float[np.ndarray, " n"]:
+    def _in_chunks(self, theta: Thetas, x: Data) -> PerRow:
         parts = [self.log_likelihood(theta[k : k + CHUNK], x) for k in range(0, len(theta), CHUNK)]
         return np.concatenate(parts)
 
-    def _log_density_of_z(
-        self, prior: AbstractPrior, z: Float[np.ndarray, "n dim"], x: Float[np.ndarray, " dim_x"]
-    ) -> Float[np.ndarray, " n"]:
+    def _log_density_of_z(self, prior: AbstractPrior, z: Thetas, x: Data) -> PerRow:
         return prior.log_density_of_z(z) + self._in_chunks(prior.to_theta(z), x)
 
 
@@ -125,26 +123,22 @@ class ByFactors(AbstractSolution):
 
     log_factor: LogFactor
 
-    def log_likelihood(
-        self, theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, " dim_x"]
-    ) -> Float[np.ndarray, " n"]:
+    def log_likelihood(self, theta: Thetas, x: Data) -> PerRow:
         """Return the sum of the factors."""
         with np.errstate(divide="ignore"):
             return np.sum([self.log_factor(theta[:, i], i, x) for i in range(theta.shape[1])], axis=0)
 
-    def draw_from(
-        self, prior: AbstractPrior, x: Float[np.ndarray, " dim_x"]
-    ) -> Callable[[int, np.random.Generator], Float[np.ndarray, "n dim"]]:
+    def draw_from(self, prior: AbstractPrior, x: Data) -> Draw:
         """Lay a grid for every coordinate; the prior must have independent ones."""
         grids = [self._grid(prior, i, x) for i in range(prior.dim)]
 
-        def draw(n: int, rng: np.random.Generator) -> Float[np.ndarray, "n dim"]:
+        def draw(n: int, rng: np.random.Generator) -> Thetas:
             return np.stack([_draw_cells(rng, n, *grid, prior) for grid in grids], axis=1)
 
         return draw
 
     def _grid(
-        self, prior: AbstractPrior, i: int, x: Float[np.ndarray, " dim_x"]
+        self, prior: AbstractPrior, i: int, x: Data
     ) -> tuple[Float[np.ndarray, " edges"], Float[np.ndarray, " cells"]]:
         low, high = float(prior.low[i]), float(prior.high[i])
         middle = (prior.low + prior.high) / 2
@@ -165,7 +159,7 @@ def _draw_cells(
     edges: Float[np.ndarray, " edges"],
     probabilities: Float[np.ndarray, " cells"],
     prior: AbstractPrior,
-) -> Float[np.ndarray, " n"]:
+) -> PerRow:
     cells = rng.choice(len(probabilities), size=n, p=probabilities)
     return prior.to_theta(rng.uniform(edges[cells], edges[cells + 1]))
 
@@ -181,9 +175,7 @@ class _ByLikelihood(AbstractSolution):
 
     function: LogLikelihood
 
-    def log_likelihood(
-        self, theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, " dim_x"]
-    ) -> Float[np.ndarray, " n"]:
+    def log_likelihood(self, theta: Thetas, x: Data) -> PerRow:
         """Return log p(x | theta)."""
         with np.errstate(divide="ignore"):
             return self.function(theta, x)
@@ -197,9 +189,7 @@ class OnPlane(_ByLikelihood):
         function: takes theta and x, returns log p(x | theta).
     """
 
-    def draw_from(
-        self, prior: AbstractPrior, x: Float[np.ndarray, " dim_x"]
-    ) -> Callable[[int, np.random.Generator], Float[np.ndarray, "n dim"]]:
+    def draw_from(self, prior: AbstractPrior, x: Data) -> Draw:
         """Lay a grid over the plane."""
         assert prior.dim == 2
         low, high = prior.low, prior.high
@@ -214,7 +204,7 @@ class OnPlane(_ByLikelihood):
             high = np.minimum(high, heavy.max(axis=0) + 1.5 * side)
         probabilities = _probabilities(log_p)
 
-        def draw(n: int, rng: np.random.Generator) -> Float[np.ndarray, "n dim"]:
+        def draw(n: int, rng: np.random.Generator) -> Thetas:
             chosen = rng.choice(len(probabilities), size=n, p=probabilities)
             return prior.to_theta(z[chosen] + side * rng.uniform(-0.5, 0.5, size=(n, 2)))
 
@@ -233,15 +223,11 @@ class Conjugate(AbstractSolution):
     matrix: Float[np.ndarray, "dim_x dim"]
     sd: float
 
-    def log_likelihood(
-        self, theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, " dim_x"]
-    ) -> Float[np.ndarray, " n"]:
+    def log_likelihood(self, theta: Thetas, x: Data) -> PerRow:
         """Return the normal log density."""
         return -0.5 * np.sum((x - theta @ self.matrix.T) ** 2, axis=1) / self.sd**2
 
-    def draw_from(
-        self, prior: AbstractPrior, x: Float[np.ndarray, " dim_x"]
-    ) -> Callable[[int, np.random.Generator], Float[np.ndarray, "n dim"]]:
+    def draw_from(self, prior: AbstractPrior, x: Data) -> Draw:
         """Return draws of the normal posterior."""
         assert isinstance(prior, Normals)
         precision = np.linalg.inv(prior.covariance) + self.matrix.T @ self.matrix / self.sd**2
@@ -258,20 +244,16 @@ class ByTempering(_ByLikelihood):
         function: takes theta and x, returns log p(x | theta).
     """
 
-    def draw_from(
-        self, prior: AbstractPrior, x: Float[np.ndarray, " dim_x"]
-    ) -> Callable[[int, np.random.Generator], Float[np.ndarray, "n dim"]]:
+    def draw_from(self, prior: AbstractPrior, x: Data) -> Draw:
         """Move particles to the posterior; draws are chosen among them, with repeats only if more are asked for."""
         particles = prior.to_theta(self._particles(prior, x, np.random.default_rng(0)))
 
-        def draw(n: int, rng: np.random.Generator) -> Float[np.ndarray, "n dim"]:
+        def draw(n: int, rng: np.random.Generator) -> Thetas:
             return particles[rng.choice(len(particles), size=n, replace=n > len(particles))]
 
         return draw
 
-    def _particles(
-        self, prior: AbstractPrior, x: Float[np.ndarray, " dim_x"], rng: np.random.Generator
-    ) -> Float[np.ndarray, "n dim"]:
+    def _particles(self, prior: AbstractPrior, x: Data, rng: np.random.Generator) -> Thetas:
         z = prior.to_z(prior.draw(PARTICLES, rng))
         log_likelihood, temperature = self._in_chunks(prior.to_theta(z), x), 0.0
         while temperature < 1:
@@ -286,13 +268,13 @@ class ByTempering(_ByLikelihood):
     def _moved(
         self,
         prior: AbstractPrior,
-        x: Float[np.ndarray, " dim_x"],
-        z: Float[np.ndarray, "n dim"],
-        log_likelihood: Float[np.ndarray, " n"],
+        x: Data,
+        z: Thetas,
+        log_likelihood: PerRow,
         temperature: float,
         moves: int,
         rng: np.random.Generator,
-    ) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, " n"]]:
+    ) -> tuple[Thetas, PerRow]:
         """Propose differences of other particles, as in differential evolution: steps that know the modes' shapes."""
         log_prior = prior.log_density_of_z(z)
         n, dim = z.shape
@@ -316,7 +298,7 @@ class ByTempering(_ByLikelihood):
         return z, log_likelihood
 
 
-def _next_temperature(log_likelihood: Float[np.ndarray, " n"], temperature: float) -> float:
+def _next_temperature(log_likelihood: PerRow, temperature: float) -> float:
     """Return the highest temperature at which half of the particles still count."""
 
     def share(following: float) -> float:

@@ -4,15 +4,11 @@
 """
 
 import itertools
-import multiprocessing
-import os
-import signal
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +28,7 @@ from unle_bench.adversary.simulators import ADVERSARIES
 from unle_bench.methods.method_adapter import reason_of
 from unle_bench.results.results_store import OK
 from unle_bench.sweep.origin import machine, origin
-from unle_bench.sweep.run_sweep import part_of
+from unle_bench.sweep.process_pool import run_in_pool
 
 AMORTISED = {"aunle": AUNLE, "nle": NLE}
 SEQUENTIAL = {"sunle": SUNLE, "snle": SNLE}
@@ -40,6 +36,8 @@ METHODS = (*AMORTISED, *SEQUENTIAL)
 ROUNDS = 10
 DRAWS = 10_000  # as `unle run` makes
 NOISES = {True: "noise", False: "normal"}  # of the base: learned, or Gaussian
+SEEDS = (0, 1, 2)
+DIED = "the worker process died (out of memory?)"
 NO_VERDICT = "none"  # where the checks themselves failed
 
 
@@ -63,6 +61,10 @@ class Trial:
 
     def __str__(self) -> str:
         return f"{self.simulator}/{self.method}/{self.seed}"
+
+
+OnRow = Callable[[Row], None]
+Group = tuple[Trial, ...]  # of one simulator and method: their programs have the same shapes, and are compiled once
 
 
 @dataclass(frozen=True)
@@ -184,13 +186,6 @@ def _circumstances() -> Row:
     return origin() | {"machine": machine()}
 
 
-SEEDS = (0, 1, 2)
-DIED = "the worker process died (out of memory?)"
-
-OnRow = Callable[[Row], None]
-Group = tuple[Trial, ...]  # of one simulator and method: their programs have the same shapes, and are compiled once
-
-
 def trials(
     simulators: Sequence[str] = (), methods: Sequence[str] = ("aunle", "sunle"), seeds: Sequence[int] = SEEDS
 ) -> list[Trial]:
@@ -254,29 +249,17 @@ def _cost(group: Group) -> float:
 
 def _in_pool(groups: list[Group], path: Path, jobs: int, on_row: OnRow) -> bool:
     """Run groups in processes; return False if one of them died."""
-    context = multiprocessing.get_context("spawn")  # a fork of a process that has jax may hang
-    numbers, jobs = context.Value("i", 0), min(jobs, len(groups))
-    with ProcessPoolExecutor(jobs, context, _begin, (numbers, jobs)) as pool:
-        pending: set[Future[None]] = {pool.submit(_run_group, group, path) for group in groups}
-        told: set[Key] = set()
-        try:
-            while pending:
-                done, pending = wait(pending, timeout=1.0, return_when=FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-                wanted = {trial.key for group in groups for trial in group}
-                for row in read_rows(path):
-                    if key_of(row) in wanted - told:
-                        told.add(key_of(row))
-                        on_row(row)
-        except BrokenProcessPool:
-            return False
-        except BaseException:
-            for process in multiprocessing.active_children():  # those of this pool: a run of minutes is not waited for
-                process.terminate()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return True
+    wanted, told = {trial.key for group in groups for trial in group}, set[Key]()
+
+    def tell() -> None:
+        for row in read_rows(path):
+            if key_of(row) in wanted - told:
+                told.add(key_of(row))
+                on_row(row)
+
+    alive = run_in_pool([partial(_run_group, group, path) for group in groups], workers=jobs, on_tick=tell)
+    tell()
+    return alive
 
 
 def _one_by_one(wanted: list[Trial], path: Path, on_row: OnRow) -> None:
@@ -291,13 +274,3 @@ def _one_by_one(wanted: list[Trial], path: Path, on_row: OnRow) -> None:
 def _run_group(group: Group, path: Path) -> None:
     for trial in group:
         append_row(path, run_trial(trial, jobs=1))
-
-
-def _begin(numbers: Any, jobs: int) -> None:
-    """Give a process its share of the cores, before jax starts its threads."""
-    if hasattr(os, "sched_setaffinity"):
-        with numbers.get_lock():
-            mine = numbers.value
-            numbers.value += 1
-        os.sched_setaffinity(0, part_of(sorted(os.sched_getaffinity(0)), mine, jobs))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent says what is to be done

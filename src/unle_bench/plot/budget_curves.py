@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unle.errors import InputError
-from unle.plot import EXACT, FAINT, LEARNED, THIRD, plain_logarithm, style
+from unle.plot import EXACT, FAINT, LEARNED, THIRD, new_figure, plain_logarithm
 
 # Okabe and Ito's colours, in the order in which methods take them
 PALETTE = (LEARNED, THIRD, EXACT, "#CC79A7", "#E69F00", "#56B4E9", "#777777", "#8B5A2B")
@@ -59,14 +59,12 @@ def budget_curves(
         >>> len(budget_curves({"two_moons": lines}).axes)
         1
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import NullLocator
 
     if not panels:
         raise InputError("expected at least one panel; got none.")
     rows, columns = _grid(len(panels))
-    with style():
-        figure = Figure(figsize=(max(2.3 * columns + 0.4, 4.4), 2.3 * rows + 0.7), layout="constrained")
+    with new_figure(max(2.3 * columns + 0.4, 4.4), 2.3 * rows + 0.7) as figure:
         axes = figure.subplots(rows, columns, squeeze=False, sharey=chance).ravel()
         handles: dict[str, Any] = {}
         for axis, (task, lines) in zip(axes, panels.items(), strict=False):
@@ -95,7 +93,6 @@ def budget_curves(
         if chance:
             handles[PERFECT] = handles.pop(PERFECT)  # after all methods
         _legend(figure, axes[len(panels) :], handles)
-        figure.draw_without_rendering()
     return figure
 
 
@@ -153,15 +150,13 @@ def stage_bars(panels: Mapping[str, Mapping[int, Mapping[str, float]]], *, label
         panels: task -> budget -> stage -> minutes.
         label: of the vertical axis.
     """
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     if not panels:
         raise InputError("expected at least one panel; got none.")
     stages = list(dict.fromkeys(stage for task in panels.values() for bar in task.values() for stage in bar))
     rows, columns = _grid(len(panels))
-    with style():
-        figure = Figure(figsize=(max(2.1 * columns + 0.4, 4.0), 1.9 * rows + 0.6), layout="constrained")
+    with new_figure(max(2.1 * columns + 0.4, 4.0), 1.9 * rows + 0.6) as figure:
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for k, (axis, (task, bars)) in enumerate(zip(axes, panels.items(), strict=False)):
             for place, budget in enumerate(sorted(bars)):
@@ -178,5 +173,4 @@ def stage_bars(panels: Mapping[str, Mapping[int, Mapping[str, float]]], *, label
             axis.set_visible(False)
         marks = [Patch(color=PALETTE[number], label=stage) for number, stage in enumerate(stages)]
         figure.legend(handles=marks, loc="outside lower center", ncols=len(marks))
-        figure.draw_without_rendering()
     return figure

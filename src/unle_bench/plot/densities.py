@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.plot import DENSITY, plain_label, style
+from unle.plot import DENSITY, new_figure, plain_label
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,10 @@ def density_panels(rows: Sequence[Sequence[Panel | None]], names: Sequence[tuple
         >>> len(figure.axes)
         2
     """
-    from matplotlib.figure import Figure
-
     if not rows or len(names) != len(rows):
         raise InputError(f"expected rows of panels, each with names; got {len(rows)} rows and {len(names)} names.")
     columns = max(map(len, rows))
-    with style():
-        figure = Figure(figsize=(2.3 * columns + 0.5, 2.35 * len(rows) + 0.2), layout="constrained")
+    with new_figure(2.3 * columns + 0.5, 2.35 * len(rows) + 0.2) as figure:
         axes = figure.subplots(len(rows), columns, squeeze=False)
         for line, panels, (first, second) in zip(axes, rows, names, strict=True):
             shown = [panel for panel in panels if panel is not None]
@@ -64,7 +61,6 @@ def density_panels(rows: Sequence[Sequence[Panel | None]], names: Sequence[tuple
                 axis.set_title(panel.title)
                 if k == 0:
                     axis.set_ylabel(plain_label(second))
-        figure.draw_without_rendering()
     return figure
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.plot import EXACT, FAINT, LEARNED, THIRD, plain_logarithm, style
+from unle.plot import EXACT, FAINT, LEARNED, THIRD, new_figure, plain_logarithm
 
 COLOURS = (LEARNED, EXACT, THIRD, "#CC79A7", "#56B4E9", FAINT)
 MARKERS = "osd"  # one for each time that the colours begin again
@@ -39,12 +39,9 @@ def round_curves(curves: Sequence[RoundCurve], *, points: Sequence[tuple[str, fl
         curves: one per method.
         points: single results as (name, simulations, valid rate), drawn as crosses.
     """
-    from matplotlib.figure import Figure
-
     if not curves:
         raise InputError("expected at least one curve; got none.")
-    with style():
-        figure = Figure(figsize=(8.4, 3.4), layout="constrained")
+    with new_figure(8.4, 3.4) as figure:
         left, right = figure.subplots(1, 2)
         for k, curve in enumerate(curves):
             look = {"ls": "--", "lw": 0.9, "ms": 3.5, "mfc": "none"} if curve.published else {"lw": 1.8, "ms": 5}
@@ -58,5 +55,4 @@ def round_curves(curves: Sequence[RoundCurve], *, points: Sequence[tuple[str, fl
         right.set(title="energy score", xlabel="simulations before the round (thousands)", yscale="log")
         plain_logarithm(right.yaxis)
         figure.legend(loc="outside lower center", ncols=3)
-        figure.draw_without_rendering()
     return figure

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.plot import EXACT, FAINT, LEARNED, style
+from unle.plot import EXACT, FAINT, LEARNED, new_figure
 
 
 def voltages(
@@ -30,15 +30,12 @@ def voltages(
         names: of the statistics.
         milliseconds: the stretch to show.
     """
-    from matplotlib.figure import Figure
-
     if not traces:
         raise InputError("expected at least one trace; got none.")
     below = statistics is not None and x_o is not None
     first, last = (round(time / step) for time in milliseconds)
     rows = len(neurons) + below
-    with style():
-        figure = Figure(figsize=(4.2 * len(traces), 1.1 * len(neurons) + 1.9 * below), layout="constrained")
+    with new_figure(4.2 * len(traces), 1.1 * len(neurons) + 1.9 * below) as figure:
         heights = [1.0] * len(neurons) + [1.6] * below
         axes = figure.subplots(rows, len(traces), squeeze=False, height_ratios=heights)
         for column, (title, trace) in enumerate(traces.items()):
@@ -56,7 +53,6 @@ def voltages(
             axes[len(neurons) - 1, column].set_xlabel("seconds")
             if statistics is not None and x_o is not None:
                 _ratios(axes[-1, column], np.asarray(statistics[title]), np.asarray(x_o), names, show_names=column == 0)
-        figure.draw_without_rendering()
     return figure
 
 

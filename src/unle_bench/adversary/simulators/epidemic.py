@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import gammaln, xlog1py, xlogy
 
-from unle_bench.adversary.exact import AbstractSolution, OnPlane
+from unle_bench.adversary.exact import AbstractSolution, Data, Draw, OnPlane, PerRow, Thetas
 from unle_bench.adversary.priors import AbstractPrior, LogNormals
 from unle_bench.adversary.simulator import Adversary
 
@@ -109,15 +109,11 @@ def _resampled(weights: Float[np.ndarray, "n particles"], rng: np.random.Generat
 class ByFilter(AbstractSolution):
     """A polynomial through the estimates of a particle filter."""
 
-    def log_likelihood(
-        self, theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, " dim_x"]
-    ) -> Float[np.ndarray, " n"]:
+    def log_likelihood(self, theta: Thetas, x: Data) -> PerRow:
         """Return the polynomial, -inf far from the posterior."""
         return learned(tuple(map(float, x)))(np.log(theta))
 
-    def draw_from(
-        self, prior: AbstractPrior, x: Float[np.ndarray, " dim_x"]
-    ) -> Callable[[int, np.random.Generator], Float[np.ndarray, "n dim"]]:
+    def draw_from(self, prior: AbstractPrior, x: Data) -> Draw:
         """Lay a grid over the plane."""
         return OnPlane(self.log_likelihood).draw_from(prior, x)
 
