@@ -22,7 +22,7 @@ from typing import Any
 
 __all__ = ["AbstractBar", "enabled", "progress", "silence", "tell"]
 
-SECONDS_BETWEEN_LINES = 5.0  # a log file should stay short, and a watching person should not wonder for long
+SECONDS_BETWEEN_LINES = 5.0  # short enough for a person who watches, and long enough for a short log file
 
 _SWITCH = {"on": True}
 _OPEN_RICH: list[Any] = []  # the one live display of the process, while a bar is open: rich allows only one
@@ -124,12 +124,10 @@ class _PlainBar(AbstractBar):
         note = f", {self._note}" if self._note else ""
         seconds = time.monotonic() - self._start
         elapsed = f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-        left = f", about {self._left(seconds):.0f} s left" if not word and self._total and self._done else ""
+        left = ""
+        if not word and self._total and self._done:
+            left = f", about {seconds * (self._total - self._done) / self._done:.0f} s left"
         print(f"{self._title}: {count}{word} after {elapsed}{left}{note}", file=sys.stderr, flush=True)
-
-    def _left(self, seconds: float) -> float:
-        assert self._total
-        return seconds * (self._total - self._done) / self._done
 
 
 class _RichBar(AbstractBar):

@@ -58,23 +58,22 @@ class Command:
 
     def __call__(self, theta: np.ndarray, rng: np.random.Generator) -> Any:
         """Run the program once, in an empty directory of its own."""
-        values = self._values(theta, int(rng.integers(LARGEST_SEED)))
+        values, seed = [float(value) for value in theta], int(rng.integers(LARGEST_SEED))
+        parameters = dict(zip(self.names, values, strict=False))
+        fields = {f"theta[{i}]": value for i, value in enumerate(values)} | parameters | {"seed": seed}
+        texts = {name: repr(value) for name, value in fields.items()}  # repr: every digit that matters
+        message = json.dumps({"theta": values, "seed": seed, "parameters": parameters})
         with tempfile.TemporaryDirectory(prefix="unle-") as folder:
             if self.template is not None:
-                (Path(folder) / self.input_file).write_text(_filled(self.template, values), encoding="utf-8")
-            arguments = [_filled(argument, values) for argument in self.arguments]
-            output = _run(arguments, _as_json(theta, self.names, values["seed"]), folder, self.timeout)
+                (Path(folder) / self.input_file).write_text(_filled(self.template, texts), encoding="utf-8")
+            arguments = [_filled(argument, texts) for argument in self.arguments]
+            output = _run(arguments, message, folder, self.timeout)
             if self.output_file is not None:
                 try:
                     output = (Path(folder) / self.output_file).read_text(encoding="utf-8")
                 except OSError as error:
                     raise CommandFailed(f"the program left no file {self.output_file} ({error.strerror})") from None
         return _parsed(output)
-
-    def _values(self, theta: np.ndarray, seed: int) -> dict[str, str]:
-        texts = [repr(float(value)) for value in theta]  # repr: every digit that matters
-        named = dict(zip(self.names, texts, strict=False))
-        return {**{f"theta[{i}]": text for i, text in enumerate(texts)}, **named, "seed": str(seed)}
 
 
 def command(
@@ -128,10 +127,9 @@ def command(
         except OSError as error:
             raise InputError(f"expected a template in {template}; it could not be read: {error.strerror}") from error
     known = {*names, "seed"}
-    for text in [*arguments, template or ""]:
-        for name in _FIELD.findall(str(text)):
-            if name not in known and not re.fullmatch(r"theta\[\d+\]", name) and text in arguments:
-                raise InputError(f"expected {{theta[0]}}, {{seed}} or a parameter's name in braces; got {{{name}}}")
+    for name in _FIELD.findall(" ".join(map(str, arguments))):
+        if name not in known and not re.fullmatch(r"theta\[\d+\]", name):
+            raise InputError(f"expected {{theta[0]}}, {{seed}} or a parameter's name in braces; got {{{name}}}")
     return Command(tuple(map(str, arguments)), tuple(names), template, input_file, output_file, timeout)
 
 
@@ -175,11 +173,6 @@ def _run(arguments: list[str], text: str, folder: str, timeout: float | None) ->
         how = f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
         raise CommandFailed(f"the program ended with {how}: {last}")
     return output
-
-
-def _as_json(theta: np.ndarray, names: tuple[str, ...], seed: str) -> str:
-    values = [float(value) for value in theta]
-    return json.dumps({"theta": values, "seed": int(seed), "parameters": dict(zip(names, values, strict=False))})
 
 
 def _filled(text: str, values: dict[str, str]) -> str:

@@ -8,7 +8,7 @@ One row per simulation. In CSV and Parquet the columns are `theta.NAME ...`, `x.
 import csv
 import io
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,25 +113,22 @@ def _from_columns(columns: dict[str, Any], parameters: tuple[str, ...], path: Pa
         np.stack([np.asarray(columns[name], dtype=np.float64) for name in x], axis=1),
         tuple(name.removeprefix("theta.") for name in theta),
         tuple(name.removeprefix("x.") for name in x),
-        tuple(columns["reason"]) if "reason" in columns else None,
-        np.asarray(columns["seconds"], dtype=np.float64) if "seconds" in columns else None,
+        *_extra_columns(columns),
     )
+
+
+def _extra_columns(columns: Mapping[str, Any]) -> tuple[tuple[str, ...] | None, np.ndarray | None]:
+    """Return reasons and seconds, where a file has them."""
+    reasons = tuple(map(str, columns["reason"])) if "reason" in columns else None
+    return reasons, np.asarray(columns["seconds"], dtype=np.float64) if "seconds" in columns else None
 
 
 def _npz(table: Table) -> bytes:
-    columns = _columns(table)
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        allow_pickle=False,
-        theta=table.theta,
-        x=table.x,
-        valid=columns["valid"],
-        reason=np.array(columns["reason"], dtype=str),
-        seconds=columns["seconds"],
-        theta_names=np.array(table.theta_names, dtype=str),
-        x_names=np.array(table.x_names, dtype=str),
-    )
+    columns, buffer = _columns(table), io.BytesIO()
+    arrays = {name: columns[name] for name in ("valid", "seconds")} | {"theta": table.theta, "x": table.x}
+    texts = {"reason": columns["reason"], "theta_names": table.theta_names, "x_names": table.x_names}
+    arrays |= {name: np.array(text, dtype=str) for name, text in texts.items()}
+    np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
 
 
@@ -144,15 +141,8 @@ def _from_npz(path: Path, parameters: tuple[str, ...]) -> Table:
     theta, x = (values[:, None] if values.ndim == 1 else values for values in (theta, x))
     if theta.ndim != 2 or x.ndim != 2 or len(theta) != len(x):
         raise InputError(f"expected `theta` (n, d) and `x` (n, k) in {path}; got {theta.shape} and {x.shape}")
-    names = {key: tuple(map(str, arrays[key])) for key in ("theta_names", "x_names") if key in arrays}
-    return Table(
-        theta,
-        x,
-        parameters or names.get("theta_names", ()),
-        names.get("x_names", ()),
-        tuple(map(str, arrays["reason"])) if "reason" in arrays else None,
-        np.asarray(arrays["seconds"], dtype=np.float64) if "seconds" in arrays else None,
-    )
+    theta_names, x_names = (tuple(map(str, arrays.get(key, ()))) for key in ("theta_names", "x_names"))
+    return Table(theta, x, parameters or theta_names, x_names, *_extra_columns(arrays))
 
 
 def _csv(table: Table) -> bytes:
