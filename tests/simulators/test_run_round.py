@@ -7,7 +7,7 @@ import pytest
 
 from unle.errors import InputError, StoreError
 from unle.simulators import Simulations, batched, simulate, simulate_at
-from unle.simulators.piece import Piece
+from unle.simulators.seeding import generators
 from unle.store import SimulationStore
 
 
@@ -384,9 +384,10 @@ def test_rounds_are_joined():
 def test_generators_are_those_of_numpy_and_stay_the_same_numbers(seed):
     ids = np.array([0, 1, 2, 3, 5, 2**31, 2**32 - 1, 2**32, 2**40 + 3, 2**62])
     for round in (0, 3, 2**33):
-        piece = Piece(np.zeros((len(ids), 1)), ids, seed, round)
-        for k, i in enumerate(ids.tolist()):
-            rng = piece.generator(k)
+        few = [0, 3, -1]
+        cases = [(ids, generators(seed, round, ids)), (ids[few], generators(seed, round, ids[few]))]
+        cases.append((ids[:-3], generators(seed, round, np.r_[ids[:-3], 7, 8, 9, 11])))  # hashed together
+        for i, rng in [case for numbers, made in cases for case in zip(numbers.tolist(), made, strict=False)]:
             wanted = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(round, i)))
             assert rng.bit_generator.state == wanted.bit_generator.state
             assert rng.spawn(2)[1].bit_generator.state == wanted.spawn(2)[1].bit_generator.state

@@ -1,10 +1,6 @@
 """Simulating a piece of work, one row after the other: the part that runs where the simulator runs.
 
-Simulation `id` of a round has the random generator that NumPy makes from
-
-    SeedSequence(seed, spawn_key=(round, id)),
-
-so that a simulation is the same in any process, in any order, in whatever pieces. A simulator that fails costs one row:
+Each simulation has its own random generator, see `unle.simulators.seeding`. A simulator that fails costs one row:
 whatever it raises or returns becomes either a data vector or a reason.
 
 Example:
@@ -25,6 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unle.simulators.outputs import Outcome, WrongResult, explainer, flatten, flatten_rows, reason_of
+from unle.simulators.seeding import generator, generators
 
 # Rows per call of a batched simulator. The same on every machine: the seed of a call is that of its first row.
 BLOCK_ROWS = 256
@@ -90,10 +87,9 @@ class Piece(NamedTuple):
         """Return a part of the piece."""
         return self._replace(theta=self.theta[positions], ids=self.ids[positions])
 
-    def generator(self, position: int) -> np.random.Generator:
-        """Return the random generator of one simulation."""
-        sequence = np.random.SeedSequence(self.seed, spawn_key=(self.round, int(self.ids[position])))
-        return np.random.Generator(np.random.PCG64(sequence))
+    def generators(self) -> Iterator[np.random.Generator]:
+        """Yield the random generator of each simulation."""
+        return generators(self.seed, self.round, self.ids)
 
 
 def run_piece(simulator: Callable, piece: Piece, *, alone: bool = False) -> Iterator[list[Outcome]]:
@@ -107,11 +103,11 @@ def run_piece(simulator: Callable, piece: Piece, *, alone: bool = False) -> Iter
     if isinstance(simulator, Batched) and not alone:
         yield _run_block(simulator, piece)
     else:
-        yield from ([_run_row(simulator, piece, k)] for k in range(len(piece.ids)))
+        yield from ([_run_row(simulator, *row)] for row in zip(piece.theta, piece.generators(), strict=True))
 
 
-def _run_row(simulator: Callable, piece: Piece, position: int) -> Outcome:
-    theta, rng = piece.theta[position].copy(), piece.generator(position)
+def _run_row(simulator: Callable, theta: np.ndarray, rng: np.random.Generator) -> Outcome:
+    theta = theta.copy()  # a simulator may change its argument
     start = time.perf_counter()
     try:
         if isinstance(simulator, Batched):
@@ -128,13 +124,13 @@ def _run_row(simulator: Callable, piece: Piece, position: int) -> Outcome:
 
 
 def _run_block(simulator: Batched, piece: Piece) -> list[Outcome]:
+    rng = generator(piece.seed, piece.round, int(piece.ids[0]))  # of the first row; blocks always have the same rows
     start = time.perf_counter()
     try:
-        # seeded by the first simulation of the block; blocks are always cut at the same places
-        x, names = flatten_rows(simulator(piece.theta.copy(), piece.generator(0)), len(piece.ids))
+        x, names = flatten_rows(simulator(piece.theta.copy(), rng), len(piece.ids))
     except (Exception, SystemExit):
         # One bad parameter vector must not cost the whole block: find out which rows fail, each by itself.
-        return [_run_row(simulator, piece, k) for k in range(len(piece.ids))]
+        return [_run_row(simulator, *row) for row in zip(piece.theta, piece.generators(), strict=True)]
     return outcomes_of_rows(simulator, x, names, time.perf_counter() - start)
 
 
