@@ -1,14 +1,14 @@
 import jax.numpy as jnp
 import numpy as np
 
-from unle.train.auxiliary_targets import FARTHEST, MOST_ENTRIES, AuxiliaryTargets
+from unle.train.auxiliary_targets import LARGEST_VALUE, MOST_ENTRIES, AuxiliaryTargets
 
 
 def test_hints_are_what_is_finite_in_robust_units():
     x = np.array([[0.0, np.nan, 7.0], [1.0, np.inf, 7.0], [2.0, 5.0, 7.0], [1e9, np.nan, 7.0], [np.nan, 6.0, 7.0]])
     hints = AuxiliaryTargets.of(x)
     np.testing.assert_array_equal(hints.finite, np.isfinite(x))
-    assert hints.values[3, 0] <= FARTHEST
+    assert hints.values[3, 0] <= LARGEST_VALUE
     assert hints.values[0, 0] < hints.values[1, 0] < hints.values[2, 0]
     np.testing.assert_array_equal(hints.values[:, 2], 0)  # a constant has no unit
     np.testing.assert_array_equal(hints.values[~hints.finite], 0)

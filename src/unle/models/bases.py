@@ -78,6 +78,28 @@ class AbstractBase(eqx.Module):
         return self.log_density(t, w), self.features(t, w)
 
 
+class AbstractBaseWrapper(AbstractBase):
+    """A base made of another one, with the same coordinates; to make one, say what an energy sees."""
+
+    base: eqx.AbstractVar[AbstractBase]
+
+    def whiten_with_log_det(self, t, w):
+        """Return v and log |det dv/dw|."""
+        return self.base.whiten_with_log_det(t, w)
+
+    def unwhiten(self, t, v):
+        """Return w at v."""
+        return self.base.unwhiten(t, v)
+
+    def log_density_whitened(self, v):
+        """Return the log-density of v."""
+        return self.base.log_density_whitened(v)
+
+    def draws_whitened(self, key, n):
+        """Draw n of v."""
+        return self.base.draws_whitened(key, n)
+
+
 class FixedMeasure(AbstractBase):
     r"""The wide Gaussian N(0, s^2 I) on standardised data, whatever theta is.
 

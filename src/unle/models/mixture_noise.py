@@ -17,10 +17,10 @@ import jax.random as jr
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models.bases import LOG_2PI, AbstractBase
+from unle.models.bases import LOG_2PI, AbstractBase, AbstractBaseWrapper
 from unle.models.mlp import normals
 
-LINEAR_UP_TO = 3.0  # residuals that a network sees nearly as they are; beyond, their logarithm
+LINEAR_RANGE = 3.0  # residuals that a network sees nearly as they are; beyond, their logarithm
 
 
 class MixtureNoise(eqx.Module):
@@ -53,7 +53,7 @@ class MixtureNoise(eqx.Module):
         return self.means[coordinate, component] + self.scales[coordinate, component] * normals(key_normal, n, k)
 
 
-class NoisyBase(AbstractBase):
+class NoisyBase(AbstractBaseWrapper):
     """A base with other noise than Gaussian; its energies see residuals with their tails drawn in.
 
     Args:
@@ -63,14 +63,6 @@ class NoisyBase(AbstractBase):
 
     base: AbstractBase
     noise: MixtureNoise
-
-    def whiten_with_log_det(self, t, w):
-        """Return the residuals v, and log |det dv/dw|."""
-        return self.base.whiten_with_log_det(t, w)
-
-    def unwhiten(self, t, v):
-        """Return w at v."""
-        return self.base.unwhiten(t, v)
 
     def log_density_whitened(self, v):
         """Return the log-density of the noise."""
@@ -86,7 +78,7 @@ class NoisyBase(AbstractBase):
 
     def seen(self, v):
         """Return v as an energy sees it: nearly linear up to a few standard deviations, then logarithmic."""
-        return LINEAR_UP_TO * jnp.arcsinh(v / LINEAR_UP_TO)
+        return LINEAR_RANGE * jnp.arcsinh(v / LINEAR_RANGE)
 
     def features(self, t, w):
         """Return the base's features, with their tails drawn in."""

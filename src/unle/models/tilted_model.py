@@ -20,7 +20,7 @@ from unle.models.bases import AbstractBase
 from unle.models.mlp import Mlp
 from unle.space.host_device import on_device
 
-FADES_OVER = 16.0  # of |v|^2: a Gaussian base falls by 8 nats meanwhile, one with tails by less
+FADE_LENGTH = 16.0  # of |v|^2: a Gaussian base falls by 8 nats meanwhile, one with tails by less
 
 
 class AbstractEnergy(eqx.Module):
@@ -103,7 +103,7 @@ class MlpEnergy(AbstractEnergy):
         """Return E(t, r)."""
         if self.reach is None:
             return self._bounded(jnp.concatenate([t, r]))
-        beyond = (r[-1] - jax.lax.stop_gradient(self.reach)) / FADES_OVER  # a setting, which nothing trains
+        beyond = (r[-1] - jax.lax.stop_gradient(self.reach)) / FADE_LENGTH  # a setting, which nothing trains
         return _smooth_step(1 - beyond) * self._bounded(jnp.concatenate([t, r[:-1]]))
 
     def _bounded(self, seen):

@@ -23,7 +23,7 @@ from unle.models.mlp import Mlp
 from unle.space import ThetaSpace
 
 SOFTNESS = 0.05  # s: thickness of a region's walls as a share of the box
-ALMOST_CERTAIN = -1e-7  # largest log-probability, whose logit float32 can tell from that of 1
+LARGEST_LOG_PROBABILITY = -1e-7  # largest log-probability, whose logit float32 can tell from that of 1
 
 
 class AbstractValidity(eqx.Module):
@@ -69,7 +69,7 @@ class ValidityNet(AbstractValidity):
     def logit(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the logit of the networks' common probability, before recalibration."""
         log_probability = jnp.mean(jax.nn.log_sigmoid(self.member_logits(theta)))
-        return log_probability - jnp.log(-jnp.expm1(jnp.minimum(log_probability, ALMOST_CERTAIN)))
+        return log_probability - jnp.log(-jnp.expm1(jnp.minimum(log_probability, LARGEST_LOG_PROBABILITY)))
 
     def member_logits(self, theta: Float[Array, " dim"]) -> Float[Array, " member"]:
         """Return the logit of each network, before recalibration."""

@@ -17,34 +17,16 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.stats import chi2
 
-from unle.models.bases import AbstractBase, FixedMeasure
+from unle.models.bases import AbstractBase, AbstractBaseWrapper, FixedMeasure
 from unle.models.mixture_noise import NoisyBase
 from unle.space.host_device import on_device
 
-FARTHEST = 0.999  # share of the base's draws within the distance up to which an energy counts in full
+REACH_SHARE = 0.999  # share of the base's draws within the distance up to which an energy counts in full
 DRAWS = 20_000
 
 
-class AbstractView(AbstractBase):
+class AbstractView(AbstractBaseWrapper):
     """A base whose last feature is the squared distance |v|^2; to make one, say what stands before it."""
-
-    base: eqx.AbstractVar[AbstractBase]
-
-    def whiten_with_log_det(self, t, w):
-        """Return v and log |det dv/dw|."""
-        return self.base.whiten_with_log_det(t, w)
-
-    def unwhiten(self, t, v):
-        """Return w at v."""
-        return self.base.unwhiten(t, v)
-
-    def log_density_whitened(self, v):
-        """Return the log-density of v."""
-        return self.base.log_density_whitened(v)
-
-    def draws_whitened(self, key, n):
-        """Draw n of v."""
-        return self.base.draws_whitened(key, n)
 
     def features(self, t, w):
         """Return what the energy sees, and |v|^2."""
@@ -115,8 +97,8 @@ def reach_of(bases: AbstractBase, dim_data: int, *, members: int) -> Float[Array
     nodes = jax.tree.leaves(bases, is_leaf=lambda node: isinstance(node, NoisyBase))
     if any(isinstance(node, NoisyBase) for node in nodes):
         squares = np.asarray(_distances(bases.base))
-        return on_device(np.quantile(squares, FARTHEST, axis=1))
-    return on_device(np.full(members, chi2.ppf(FARTHEST, dim_data)))
+        return on_device(np.quantile(squares, REACH_SHARE, axis=1))
+    return on_device(np.full(members, chi2.ppf(REACH_SHARE, dim_data)))
 
 
 @eqx.filter_jit

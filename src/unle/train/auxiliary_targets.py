@@ -17,7 +17,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 MOST_ENTRIES = 20  # of x that are taken; evenly spaced where there are more
-FARTHEST = 4.0  # robust units at which values are cut off
+LARGEST_VALUE = 4.0  # robust units at which values are cut off
 FINITE_WEIGHT = 5.0  # C: failures are what the network is to learn about
 
 
@@ -45,7 +45,7 @@ class AuxiliaryTargets(NamedTuple):
                 low, middle, high = np.quantile(column, [0.16, 0.5, 0.84])
                 unit = 0.5 * (high - low)
                 scaled = (column - middle) / unit if unit > 0 else np.zeros_like(column)
-                values[finite[:, j], j] = np.clip(scaled, -FARTHEST, FARTHEST)
+                values[finite[:, j], j] = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
         return cls(finite, values)
 
     @property

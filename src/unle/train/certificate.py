@@ -34,12 +34,12 @@ from unle.space.host_device import keys as host_keys
 from unle.train.abstract_particles import some_rows
 from unle.train.score_comparison import standard_error
 
-WIDER = 1.5  # factor on the residuals of half of the draws
+WIDENING = 1.5  # factor on the residuals of half of the draws
 DRAWS = 8192  # of each member, together
-SHIFTED = 64  # other parameters, with which the information about theta is estimated
+OTHER_PARAMETERS = 64  # other parameters, with which the information about theta is estimated
 MOST_ROWS = 100  # held-out rows of each member that it is estimated at
 MOST_PARAMETERS = 4096  # of the data, at which draws are made
-FIXED = 3  # seed of the draws: a fit must not depend on more than its own seed, and its data
+SEED = 3  # seed of the draws: a fit must not depend on more than its own seed, and its data
 
 
 class Certificate(NamedTuple):
@@ -112,7 +112,7 @@ def certify(
     """
     members, rows = held_out.shape
     rows = np.asarray(held_out)[:, np.linspace(0, rows - 1, min(rows, MOST_ROWS)).astype(int)]
-    key = jr.key(FIXED)
+    key = jr.key(SEED)
     found = _examine(host_keys(key, members), models, t, w, jnp.asarray(rows))
     log_weights, highest, tilts, gains = (np.asarray(part, float) for part in found)
     if not all(np.isfinite(part).all() for part in (log_weights, tilts, gains)):
@@ -137,13 +137,13 @@ def _examine(keys: Key[Array, " member"], models: TiltedModel, t, w, rows: Int[A
         at = some_rows(key_rows, t, MOST_PARAMETERS)
         v = model.base.draws_whitened(key_draws, DRAWS)
         k = v.shape[1]
-        v = jnp.where((jnp.arange(DRAWS) % 2 == 0)[:, None], v, WIDER * v)
+        v = jnp.where((jnp.arange(DRAWS) % 2 == 0)[:, None], v, WIDENING * v)
         at = at[(jnp.arange(DRAWS) // 2) % at.shape[0]]  # every parameter has a draw of either kind
         tilts = jax.vmap(model.log_tilt_whitened)(at, v)
         log_base = jax.vmap(model.base.log_density_whitened)(v)
-        log_wide = jax.vmap(model.base.log_density_whitened)(v / WIDER) - k * jnp.log(WIDER)
+        log_wide = jax.vmap(model.base.log_density_whitened)(v / WIDENING) - k * jnp.log(WIDENING)
         log_weights = tilts + log_base - jnp.logaddexp(log_base, log_wide) + jnp.log(2.0)
-        other = t[jr.randint(key_other, (SHIFTED,), 0, t.shape[0])]
+        other = t[jr.randint(key_other, (OTHER_PARAMETERS,), 0, t.shape[0])]
 
         def at_all(own, w):
             """Return log q and -E of w at its own parameters, and at the others: one program for all."""
@@ -153,7 +153,7 @@ def _examine(keys: Key[Array, " member"], models: TiltedModel, t, w, rows: Int[A
             return log_base + tilts, tilts[0]
 
         log_q, held_tilts = jax.vmap(at_all)(t[rows], w[rows])
-        gains = log_q[:, 0] - (logsumexp(log_q, axis=1) - jnp.log(SHIFTED + 1.0))
+        gains = log_q[:, 0] - (logsumexp(log_q, axis=1) - jnp.log(OTHER_PARAMETERS + 1.0))
         return log_weights, jnp.max(tilts), held_tilts, gains
 
     return eqx.filter_vmap(of_member)(keys, models, rows)

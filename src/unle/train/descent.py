@@ -22,7 +22,7 @@ from unle.train.splits import Splits
 from unle.train.stream import Stream, renewed
 
 WARM_UP = 50  # steps over which the learning rate rises
-VALIDATION = 2**31 - 1  # folded into the key: the held-out loss uses the same randomness every time
+VALIDATION_NUMBER = 2**31 - 1  # folded into the key: the held-out loss uses the same randomness every time
 
 # (key, trained, fixed, t, w) -> mean loss of the rows.
 Loss = Callable[[PRNGKeyArray, Any, Any, Float[Array, "rows dim"], Float[Array, "rows data"]], Float[Array, ""]]
@@ -117,7 +117,7 @@ def descend(
 
     firsts = range(0, settings.iterations, settings.chunk)  # every step has a key of its own, by its number
     how = {"steps": settings.chunk, "patience": Patience(settings.patience), "title": title, "on_chunk": on_chunk}
-    (state, _), patience = run(chunk, (state, (t, w)), firsts, **how)
+    (state, _), patience, _ = run(chunk, (state, (t, w)), firsts, **how)
     if not np.isfinite(np.asarray(state.best.score)).all():
         raise FitError("the loss of held-out rows was never finite: look for wild columns in the data, and fit again.")
     return Descended(state.best.trained, -state.best.score, patience.seen * settings.chunk)
@@ -132,7 +132,7 @@ def _optimiser(settings: Descent) -> optax.GradientTransformation:
 @eqx.filter_jit
 def _start(keys, loss: Loss, trained, fixed, t, w, splits: Splits, settings: Descent) -> Fit:
     def one(key, trained, fixed, held_out):
-        value = loss(jr.fold_in(key, VALIDATION), trained, fixed, t[held_out], w[held_out])
+        value = loss(jr.fold_in(key, VALIDATION_NUMBER), trained, fixed, t[held_out], w[held_out])
         score = jnp.where(jnp.isfinite(value), -value, -jnp.inf)
         return Fit(begin(_optimiser(settings), trained), Best(trained, score, score))  # higher is better
 
@@ -154,7 +154,7 @@ def _chunk(
 
         numbers = first + jnp.arange(settings.chunk)
         weights, values = take_steps(_optimiser(settings), state.weights, loss_at, numbers, average=settings.average)
-        held = loss(jr.fold_in(key, VALIDATION), weights.average, fixed, t[held_out], w[held_out])
+        held = loss(jr.fold_in(key, VALIDATION_NUMBER), weights.average, fixed, t[held_out], w[held_out])
         return Fit(weights, state.best.or_better(weights.average, -held)), jnp.mean(values)
 
     return eqx.filter_vmap(one_member)(state, keys, fixed, splits.train, splits.held_out)

@@ -31,7 +31,7 @@ from unle.train.score_comparison import is_better, simplest_as_good
 from unle.train.splits import Splits, batch_size, held_out_size, step_count
 from unle.train.stream import Stream
 
-HALF = 0.5  # of what processes gain over linear fits: networks that have less after a part of training do not win
+SHARE_OF_GAIN = 0.5  # of processes over linear fits: networks that have less after a part of training do not win
 
 
 class GaussianTraining(AbstractBaseTraining):
@@ -149,7 +149,7 @@ def fit_gaussians(
     # One program trains both kinds of networks, those that correct linear fits and those that correct processes.
     rows = w if processes is None and not one_shape else jnp.repeat(w[:, None], len(volumes), axis=1)
     start = Start(means.linear, means.linear_scores)
-    below = None if processes is None else Rival(processes.scores + volumes, share=HALF)
+    below = None if processes is None else Rival(processes.scores + volumes, share=SHARE_OF_GAIN)
     networks = train_networks(key, start, t, rows, splits, stream=stream, rival=below, **how)
     rungs: list[tuple[AbstractCorrection, np.ndarray]] = [(means.correction, means.scores)]
     if processes is not None:

@@ -23,8 +23,8 @@ from unle.train.stream import Stream, renewed
 if TYPE_CHECKING:
     from unle.train.gaussian_base import GaussianTraining
 
-WORTHWHILE = 0.005  # nats; a fit that improves by less for long is over
-EARLY = 0.1  # share of the training after which networks are compared with their rival
+SMALLEST_IMPROVEMENT = 0.005  # nats; a fit that improves by less for long is over
+EARLY_SHARE = 0.1  # share of the training after which networks are compared with their rival
 
 
 class Start(NamedTuple):
@@ -108,15 +108,15 @@ def train_networks(
         rows = state.rows if stream is None or not number else renewed(state.rows, stream, settings.chunk * batch)
         fit = _chunk(state.fit, bases, *rows, splits, keys(key, members), settings)
         score, early, is_behind = float(np.mean(np.asarray(fit.best.score))), state.early, False
-        if early is None and (number + 1) * settings.chunk >= EARLY * settings.iterations:
+        if early is None and (number + 1) * settings.chunk >= EARLY_SHARE * settings.iterations:
             early = np.asarray(fit.best.rows)[:, :held]
             is_behind = rival is not None and rival.wins(start.scores, early)
         look = Look(score, f"held-out log-likelihood {score:.2f}", is_over=is_behind)
         return _Progress(fit, rows, early, is_behind), look
 
     batch, chunks = _batch(settings), split(key_train, -(-settings.iterations // settings.chunk))
-    how = {"steps": settings.chunk, "patience": Patience(settings.patience, WORTHWHILE)}
-    end, _ = run(chunk, _Progress(fit, (t, w)), chunks, title="Fitting the Gaussian base", **how)
+    how = {"steps": settings.chunk, "patience": Patience(settings.patience, SMALLEST_IMPROVEMENT)}
+    end = run(chunk, _Progress(fit, (t, w)), chunks, title="Fitting the Gaussian base", **how).state
     scores = np.asarray(end.fit.best.rows)[:, :held]
     return Networks(end.fit.best.trained, scores, scores if end.early is None else end.early, not end.is_behind)
 

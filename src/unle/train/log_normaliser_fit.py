@@ -33,13 +33,13 @@ from unle.models import DoublyIntractableLikelihood, LogNormaliser, Mlp
 from unle.train.log_z import LogZEstimates, log_z_at, standardised
 from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_steps
 
-FEWEST = 20  # values of theta
-ENOUGH = 64.0  # effective draws of the base at nearly all theta: importance sampling will do
+FEWEST_THETA = 20  # values of theta
+EFFECTIVE_DRAWS = 64.0  # effective draws of the base at nearly all theta: importance sampling will do
 LADDER, MOVES = 8, 2  # of the bridge from base to model where it will not
 HELD_OUT = 0.1  # of the theta, on which the best point is chosen and the error measured
 WEIGHT_DECAY = 1e-4
-FAR = 50.0  # nats from the typical log Z: nothing that a posterior could reach
-FEWEST_NEAR = 3  # times the held-out rows: with fewer that are near, all are taken
+LARGEST_DISTANCE = 50.0  # nats from the typical log Z: nothing that a posterior could reach
+NEAR_PER_HELD_OUT = 3  # times the held-out rows: with fewer that are near, all are taken
 RIDGE = 1e-3  # on the correlations of t
 SMALLEST_SIZE = 1e-3  # nats: a normaliser that varies less than this is left to the linear part
 
@@ -123,8 +123,8 @@ def fit_log_normaliser(
     """
     settings = LogNormaliserTraining() if settings is None else settings
     theta = jnp.asarray(theta, jnp.float32)
-    if theta.ndim != 2 or theta.shape[0] < FEWEST:
-        raise InputError(f"expected at least {FEWEST} values of theta, shape (n, d); got {theta.shape}.")
+    if theta.ndim != 2 or theta.shape[0] < FEWEST_THETA:
+        raise InputError(f"expected at least {FEWEST_THETA} values of theta, shape (n, d); got {theta.shape}.")
     key_order, key_spread, key_targets, key_net, key_fit, key_check = jr.split(key, 6)
     # Shuffled: draws come chain by chain, and held-out theta must be like the others.
     t = standardised(likelihood, theta[jr.permutation(key_order, theta.shape[0])])
@@ -198,7 +198,7 @@ def _targets(
     if settings.temperatures in (None, 1):
         targets = log_z_at(key, likelihood, t, settings.particles, 1, 0)
         effective = float(np.quantile(np.asarray(targets.ess), 0.05)) * settings.particles
-        if settings.temperatures == 1 or effective >= min(ENOUGH, settings.particles / 2):
+        if settings.temperatures == 1 or effective >= min(EFFECTIVE_DRAWS, settings.particles / 2):
             return targets, 1
     ladder = LADDER if settings.temperatures is None else settings.temperatures
     return log_z_at(key, likelihood, t, settings.particles, ladder, MOVES), ladder
@@ -212,9 +212,9 @@ def _believable(values: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """
     at_theta = values[::3][np.isfinite(values[::3])]  # every third was not spread
     typical = np.median(at_theta) if len(at_theta) else np.nan
-    near = np.flatnonzero(np.abs(values - typical) < FAR)  # False for NaN
+    near = np.flatnonzero(np.abs(values - typical) < LARGEST_DISTANCE)  # False for NaN
     held = _n_held(len(values))
-    if len(near) < FEWEST_NEAR * held:
+    if len(near) < NEAR_PER_HELD_OUT * held:
         return np.arange(len(values))
     return np.concatenate([near, np.resize(near[held:], len(values) - len(near))])
 
@@ -263,7 +263,7 @@ def _fit(key, b: LogNormaliser, t, targets: LogZEstimates, settings: LogNormalis
     state = Fit(begin(_optimiser(settings), trained), Best(trained, lowest, lowest))
     numbers = range(-(-settings.iterations // settings.chunk))
     how = {"steps": settings.chunk, "patience": Patience(float("inf")), "title": "Fitting log Z"}
-    return eqx.tree_at(_trainable, b, run(chunk, state, numbers, **how)[0].best.trained)
+    return eqx.tree_at(_trainable, b, run(chunk, state, numbers, **how).state.best.trained)
 
 
 def _n_held(n: int) -> int:

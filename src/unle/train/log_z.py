@@ -22,8 +22,8 @@ from unle.errors import InputError
 from unle.models import DoublyIntractableLikelihood
 from unle.samplers import Particles, SharedStepSize, bridge, ess
 
-SIDE_BY_SIDE = 64  # values of theta at once: bounds the memory
-STEP = SharedStepSize(initial=0.5, floor=0.3)  # few moves, a clear signal: it must adapt at once
+THETA_AT_ONCE = 64  # values of theta at once: bounds the memory
+STEP_SIZE = SharedStepSize(initial=0.5, floor=0.3)  # few moves, a clear signal: it must adapt at once
 
 
 class LogZEstimates(NamedTuple):
@@ -94,7 +94,7 @@ def log_z_at(
             Particles.equal(likelihood.draws(key_draw, particles)),
             likelihood.log_reference,
             lambda v: likelihood.log_reference(v) + likelihood.log_tilt(t, v),
-            step_size=STEP,
+            step_size=STEP_SIZE,
             moves=moves,
             temperatures=temperatures,
             ess_threshold=0.5 if moves else 0.0,
@@ -106,4 +106,4 @@ def log_z_at(
         return LogZEstimates(info.log_z, cloud.mean(gradients), jnp.sqrt(variance), share)
 
     keys = jr.split(key, t.shape[0])
-    return jax.lax.map(lambda pair: one(*pair), (keys, t), batch_size=min(SIDE_BY_SIDE, t.shape[0]))
+    return jax.lax.map(lambda pair: one(*pair), (keys, t), batch_size=min(THETA_AT_ONCE, t.shape[0]))

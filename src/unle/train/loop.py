@@ -2,7 +2,7 @@ r"""The one training loop: every fit begins with a state, makes steps in compile
 
     weights = begin(optimiser, trained)                      init
     weights, losses = take_steps(optimiser, weights, ...)    step: inside of a compiled chunk
-    state, patience = run(chunk, state, keys, ...)           stop: chunks, until patience is over
+    ended = run(chunk, state, keys, ...)                     stop: chunks, until patience is over
 
 All of these are values.  `Weights` are what an optimiser changes; `Best` is the point of its path with the highest
 held-out score; `Patience` says when training is over.  A chunk is a function (state, key, number) -> (state, `Look`):
@@ -57,6 +57,20 @@ class Patience(NamedTuple):
         return self.since >= (min(2, self.chunks) if is_hopeless else self.chunks)
 
 
+class Ended(NamedTuple):
+    """The end of a training.
+
+    Attributes:
+        state: the last one.
+        patience: that was left.
+        records: of all chunks that had one.
+    """
+
+    state: Any
+    patience: Patience
+    records: list[dict[str, Any]]
+
+
 class Look(NamedTuple):
     """What a chunk of training came to.
 
@@ -82,8 +96,8 @@ def run(
     patience: Patience,
     title: str,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
-) -> tuple[Any, Patience]:
-    """Train chunk by chunk until patience is over, or all keys are spent; return the last state and the patience.
+) -> Ended:
+    """Train chunk by chunk until patience is over, or all keys are spent.
 
     Args:
         chunk: makes the steps of one chunk.
@@ -94,16 +108,18 @@ def run(
         title: of the progress bar.
         on_chunk: called with the record of every chunk, as it ends.
     """
+    records = []
     with progress(title, total=len(keys) * steps) as bar:
         for number, key in enumerate(keys):
             state, look = chunk(state, key, number)
+            records += [] if look.record is None else [look.record]
             if on_chunk is not None and look.record is not None:
                 on_chunk(look.record)
             bar.advance(steps, note=look.note)
             patience = patience.after(look.score)
             if look.is_over or patience.is_over:
                 break
-    return state, patience
+    return Ended(state, patience, records)
 
 
 class Weights(NamedTuple):

@@ -25,9 +25,9 @@ FEWEST_ROWS = 60  # residuals, with fewer of which nothing is tried
 MOST_ROWS = 6000
 ITERATIONS = 100
 FOLDS = 4
-WORTHWHILE = 0.02  # nats per coordinate: Laplace noise gains .07; a fit that is a little off somewhere gains less
-MOST_ASKED = 0.1  # nats in all: in long data a few coordinates may have tails
-NARROWEST = 0.03  # standard deviation of a component, in those of all residuals between quartiles
+SMALLEST_GAIN = 0.02  # nats per coordinate: Laplace noise gains .07; a fit that is a little off somewhere gains less
+LARGEST_GAIN_ASKED = 0.1  # nats in all: in long data a few coordinates may have tails
+SMALLEST_SCALE = 0.03  # standard deviation of a component, in those of all residuals between quartiles
 LARGEST_A2 = 1.5  # of Anderson and Darling; a normal sample exceeds it once in a thousand times
 SPREAD_TAIL = 1.5  # a component of the size of the largest residual times this, with the weight of one residual
 
@@ -85,7 +85,7 @@ def best_noise(v: Float[np.ndarray, "n data"]) -> tuple[MixtureNoise, Float[np.n
             rows[fold == k] += _log_density(_mixture(v[some[fold[some] != k]], size), v[fold == k])
         if is_better(rows, gain):
             best, gain = size, rows
-    if best is None or gain.mean() < min(WORTHWHILE * v.shape[1], MOST_ASKED):
+    if best is None or gain.mean() < min(SMALLEST_GAIN * v.shape[1], LARGEST_GAIN_ASKED):
         return None
     weights, means, scales = _mixture(v[some], best)
     return MixtureNoise(on_device(np.log(weights)), on_device(means), on_device(scales)), gain
@@ -131,7 +131,7 @@ def _mixture(v: Float[np.ndarray, "n data"], size: int) -> tuple[np.ndarray, np.
         means = (part * y).sum(axis=2) / count
         variance = (part * (y - means[:, :, None]) ** 2).sum(axis=2) / count
         # Components of a few residuals shrink towards the core's width: a single one would have none.
-        scales = np.sqrt(np.maximum((count * variance + 2 * core**2) / (count + 2), (NARROWEST * core) ** 2))
+        scales = np.sqrt(np.maximum((count * variance + 2 * core**2) / (count + 2), (SMALLEST_SCALE * core) ** 2))
         weights = (count + 0.5) / (n + 0.5 * size)
     widest = SPREAD_TAIL * np.maximum(np.abs(v - middle.T).max(axis=0)[:, None], scales.max(axis=1, keepdims=True))
     weights = np.concatenate([weights * n / (n + 1), np.full((k, 1), 1 / (n + 1))], axis=1)

@@ -55,9 +55,9 @@ from unle.train.per_pair_particles import PairedChains, PairedState
 from unle.train.persistent_particles import PersistentChains, WarmSmc
 from unle.train.splits import Splits
 
-MEASURE = 10.0  # standard deviation of the fixed measure, in those of the data
+MEASURE_SCALE = 10.0  # standard deviation of the fixed measure, in those of the data
 LARGEST_GAP = 50.0  # nats between data and particles
-OVER_FITTED = 10.0  # nats of held-out likelihood lost against the best look: there is no way back
+LARGEST_LOSS = 10.0  # nats of held-out likelihood lost against the best look: there is no way back
 MOST_STEPS_BACK = 12  # then training ends
 
 
@@ -150,7 +150,7 @@ class _State(NamedTuple):
 
 def measure(dim: int) -> FixedMeasure:
     """Return the measure that makes exp(-E) integrable, N(0, 10^2 I) on standardised data."""
-    return FixedMeasure(on_device(np.zeros(dim)), on_device(MEASURE))
+    return FixedMeasure(on_device(np.zeros(dim)), on_device(MEASURE_SCALE))
 
 
 def fit_as_printed(
@@ -191,21 +191,20 @@ def fit_as_printed(
         online = online_start(key_online, t.shape[1], settings=settings.online, start=log_normaliser)
     data = (t, w) if isinstance(settings.particles, PairedChains) else (t[train], w[train])
     state = _start(key_particles, energy, joint, base, t, data, held, known, online, settings)
-    looks, history = -(-settings.iterations // settings.look), []
+    looks = -(-settings.iterations // settings.look)
 
     def look(before: _Progress, key: PRNGKeyArray, number: int) -> tuple[_Progress, Look]:
         new, change, metrics = _look(key, before.state, joint, base, t, w, train, held, settings)
         values = {name: float(value) for name, value in metrics._asdict().items()}
         after = before.after(new, float(change), values, settings)
-        counted = {"look": number, "looks": looks, **values, "gain": after.now, "steps_back": after.steps_back}
-        history.append(counted)
+        record = {"look": number, "looks": looks, **values, "gain": after.now, "steps_back": after.steps_back}
         is_over = after.steps_back >= MOST_STEPS_BACK or after.is_over_fitted
         score = after.now if after.is_healthy else -np.inf
-        return after, Look(score, f"held-out gain {after.now:+.2f} nats", counted, is_over)
+        return after, Look(score, f"held-out gain {after.now:+.2f} nats", record, is_over)
 
     patience = Patience(np.inf if settings.patience is None else settings.patience + 1)
     how = {"steps": settings.look, "patience": patience, "title": "Training the energy", "on_chunk": on_look}
-    end, patience = run(look, _Progress(state, best=state), split(key_train, looks), **how)
+    end, patience, history = run(look, _Progress(state, best=state), split(key_train, looks), **how)
     best = end.best.fit
     learned = None if best.online is None else best.online.average
     outcome = end.outcome(is_converged=patience.is_over)
@@ -213,25 +212,15 @@ def fit_as_printed(
 
 
 class _Progress(NamedTuple):
-    """Where training stands.
+    """Where training stands."""
 
-    Attributes:
-        state: the last that was healthy.
-        best: the state with the highest gain, or the last one if training does not stop early.
-        best_gain: held-out gain there.
-        now: held-out gain of the state.
-        has_best: whether any look was healthy.
-        is_healthy: whether the last look was.
-        steps_back: how often one was not.
-    """
-
-    state: _State
-    best: _State
-    best_gain: float = 0.0
-    now: float = 0.0
-    has_best: bool = False
-    is_healthy: bool = True
-    steps_back: int = 0
+    state: _State  # the last that was healthy
+    best: _State  # with the highest gain, or the last one if training does not stop early
+    best_gain: float = 0.0  # held-out gain there
+    now: float = 0.0  # held-out gain of the state
+    has_best: bool = False  # whether any look was healthy
+    is_healthy: bool = True  # whether the last look was
+    steps_back: int = 0  # how often one was not
 
     def after(self, new: _State, change: float, values: dict[str, float], settings: PaperTraining) -> "_Progress":
         """Return where training stands after another look: unhealthy states go back, with smaller steps."""
@@ -247,7 +236,7 @@ class _Progress(NamedTuple):
     @property
     def is_over_fitted(self) -> bool:
         """Whether much of the held-out likelihood is lost."""
-        return self.now < self.best_gain - OVER_FITTED
+        return self.now < self.best_gain - LARGEST_LOSS
 
     def outcome(self, *, is_converged: bool) -> Outcome:
         """Return how training ended."""

@@ -37,7 +37,7 @@ from unle.samplers import (
 from unle.train.abstract_particles import AbstractParticles, ParticleBatch, some_rows
 from unle.train.joint import AbstractSpace, DataSpace, JointSpace
 
-BRIDGED = 2000  # particles that estimate Z_pi
+BRIDGE_PARTICLES = 2000  # particles that estimate Z_pi
 MOST_PARAMETERS = 2**17  # of the data, among which fresh draws choose
 
 
@@ -61,7 +61,7 @@ class _Moving(AbstractParticles):
     @property
     def normaliser_draws(self):
         """Particles of the bridge."""
-        return BRIDGED
+        return BRIDGE_PARTICLES
 
     def init(self, key, joint, base, t):
         """Start from draws of the base."""
@@ -94,7 +94,7 @@ class _Moving(AbstractParticles):
         space = self._space(joint, state.t)
         _, info = bridge(
             key_bridge,
-            Particles.equal(space.draws(key_draw, model.base, BRIDGED)),
+            Particles.equal(space.draws(key_draw, model.base, BRIDGE_PARTICLES)),
             lambda position: space.log_reference(model.base, position),
             lambda position: space.log_density(model, position),
             kernel=self.kernel,

@@ -36,7 +36,7 @@ from unle.train.splits import Splits
 from unle.train.validation import base_scores
 
 MOST_ROWS = 50_000  # of single measurements, unless there are more simulations
-LOOKED_AT = 5000  # simulations whose residuals are looked at
+EXAMINED_ROWS = 5000  # simulations whose residuals are looked at
 LEVEL = 1e-4  # probability of taking repeated measurements for something else, by each question, if the base is right
 INFLATION = 0.05  # of the variance of a sum that is put up with
 MOST_PRODUCTS = 20  # coordinates of which all products are taken; of more, squares alone
@@ -100,8 +100,8 @@ def _is_repeated(shared: Repeated, t, w, splits: Splits) -> bool:
 
     Members share most of the rows that they are trained on, so one of them says what there is to say.
     """
-    train = np.asarray(splits.train)[:1, :LOOKED_AT]
-    held_out = np.asarray(splits.held_out)[:, :LOOKED_AT]
+    train = np.asarray(splits.train)[:1, :EXAMINED_ROWS]
+    held_out = np.asarray(splits.held_out)[:, :EXAMINED_ROWS]
     first = jax.tree.map(lambda leaf: leaf[:1] if eqx.is_array(leaf) else leaf, shared)
     table = np.array(shared.blocks)
 

@@ -21,7 +21,7 @@ from unle.store import SimulationStore, StoredRows, row_hashes
 MOST_SPANS = 100_000  # of a store: the list of them is kept
 SPANS_IN_WINDOW = 128  # neighbouring rows may be alike, if somebody sorted them; a window mixes so many spans
 SHORTEST_SPAN, LONGEST_SPAN = 64, 10_000  # rows; shorter ones cost more time than they mix, longer ones memory
-ORDER = 7  # distinguishes the seed of orders from that of lots
+ORDER_SEED = 7  # distinguishes the seed of orders from that of lots
 
 Standardise = Callable[[np.ndarray, np.ndarray], tuple[Float[Array, "n dim"], Float[Array, "n data"]]]
 
@@ -93,11 +93,11 @@ class Stream:
         spans, width = self._store.spans(size), self._store.width(None) or 0
         for number in count():
             least = self._window if number == 0 else self._held_out
-            for i in np.random.default_rng([*self._seed, ORDER, number]).permutation(len(spans)):
+            for i in np.random.default_rng([*self._seed, ORDER_SEED, number]).permutation(len(spans)):
                 rows = self._store.read_span(spans[i], width)
                 wanted = np.flatnonzero(rows.valid & (row_hashes(rows, self._seed) > np.uint64(least)))
                 if len(wanted):
-                    yield rows.take(np.random.default_rng([*self._seed, ORDER, number, i]).permutation(wanted))
+                    yield rows.take(np.random.default_rng([*self._seed, ORDER_SEED, number, i]).permutation(wanted))
 
 
 def renewed(rows: tuple[Array, Array], stream: Stream, n: int) -> tuple[Array, Array]:

@@ -38,12 +38,12 @@ from unle.train.validation import Validation, validate
 from unle.train.warm_starts import WarmStart
 
 LARGEST_GAP = 100.0  # nats between data and particle energies: the particles have left the data
-WORTHWHILE = 0.005  # nats; training that improves by less for long is over
-COLLAPSE = 10.0  # nats of held-out likelihood lost against the best chunk
-MOST_AT_ONCE = 2**14  # rows whose features are computed at a time; a base may need k^2 numbers for each
-BLOCK = 2**12  # rows of a block, beyond that or in a stream
+SMALLEST_IMPROVEMENT = 0.005  # nats; training that improves by less for long is over
+LARGEST_LOSS = 10.0  # nats of held-out likelihood lost against the best chunk
+MOST_ROWS_AT_ONCE = 2**14  # rows whose features are computed at a time; a base may need k^2 numbers for each
+BLOCK_ROWS = 2**12  # rows of a block, beyond that or in a stream
 PATIENCE_WITHOUT_THETA = 3  # chunks: the simpler energy has less to learn, and is there to be compared with
-VALIDATION = 1  # seed of the draws by which held-out scores are normalised
+VALIDATION_SEED = 1  # seed of the draws by which held-out scores are normalised
 
 
 class TiltedFit(NamedTuple):
@@ -122,8 +122,7 @@ def fit_tilted(
     state, r = _begin(keys(key_particles, members), joint, bases, t, w, skipped, settings, **begun)
     visible = on_device(sees_theta, bool)
     # All trainings are scored with the same draws: differences between them are not those of chance.
-    keys_z = keys(jr.key(VALIDATION), members)
-    history: list[dict[str, Any]] = []
+    keys_z = keys(jr.key(VALIDATION_SEED), members)
 
     # What `validate` takes; its program is compiled next to that of the first chunk.
     def validated(state: EnergyState, t, w) -> tuple:
@@ -146,47 +145,32 @@ def fit_tilted(
         after = before.after(new, metrics, scores)._replace(data=(t, w, r))
         means = {name: float(np.mean(np.asarray(value))) for name, value in metrics._asdict().items()}
         record = {"chunks": n_chunks, "continued": share < 1, "chunk": number, "sees_theta": sees_theta, **means}
-        history.append(record | {"gain": after.gain, "recoveries": after.recoveries})
-        return after, Look(after.gain, f"held-out gain {after.gain:+.2f} nats", history[-1])
+        record |= {"gain": after.gain, "recoveries": after.recoveries}
+        return after, Look(after.gain, f"held-out gain {after.gain:+.2f} nats", record)
 
-    patience = settings.patience if sees_theta else min(PATIENCE_WITHOUT_THETA, settings.patience)
+    chunks = settings.patience if sees_theta else min(PATIENCE_WITHOUT_THETA, settings.patience)
+    patience = Patience(chunks + 1, SMALLEST_IMPROVEMENT, best=0.0, aim=aim)
     title = "Training the energy" if sees_theta else "Training a theta-free energy"
-    end, patience = run(
-        chunk,
-        _Progress(state, (t, w, r), best=state, highest=np.zeros(members)),
-        split(key_train, n_chunks),
-        steps=settings.chunk,
-        patience=Patience(patience + 1, WORTHWHILE, best=0.0, aim=aim),
-        title="Training the energy further" if share < 1 else title,
-        on_chunk=on_chunk,
-    )
+    how = {"steps": settings.chunk, "patience": patience, "on_chunk": on_chunk}
+    how["title"] = "Training the energy further" if share < 1 else title
+    first = _Progress(state, (t, w, r), best=state, highest=np.zeros(members))
+    end, patience, history = run(chunk, first, split(key_train, n_chunks), **how)
     outcome = Outcome.CONVERGED if patience.is_over else Outcome.BUDGET_SPENT
     outcome = Outcome.RECOVERED if end.recoveries else outcome
     return TiltedFit(end.best.weights.average, end.best.particles, end.validation, outcome, history)
 
 
 class _Progress(NamedTuple):
-    """Where the training of all members stands.
+    """Where the training of all members stands."""
 
-    Attributes:
-        state: of the members, stacked; unhealthy ones have gone back.
-        data: (t, w, r), a window on them that changes.
-        best: the state with the highest mean gain so far.
-        highest: gain of each member so far.
-        validation: of the best state; None if it is no better than the bases.
-        best_gain: mean gain of the best state.
-        gain: mean gain of the last chunk.
-        recoveries: how often a member has gone back.
-    """
-
-    state: EnergyState
-    data: tuple[Array, Array, Array]
-    best: EnergyState
-    highest: Float[np.ndarray, " member"]
-    validation: Validation | None = None
-    best_gain: float = 0.0
-    gain: float = 0.0
-    recoveries: int = 0
+    state: EnergyState  # of the members, stacked; unhealthy ones have gone back
+    data: tuple[Array, Array, Array]  # (t, w, r), a window on them that changes
+    best: EnergyState  # with the highest mean gain so far
+    highest: Float[np.ndarray, " member"]  # gain of each member so far
+    validation: Validation | None = None  # of the best state; None if it is no better than the bases
+    best_gain: float = 0.0  # mean over members
+    gain: float = 0.0  # of the last chunk, likewise
+    recoveries: int = 0  # how often a member has gone back
 
     def after(self, new: EnergyState, metrics: StepMetrics, scores: Validation) -> "_Progress":
         """Return where training stands after another chunk."""
@@ -236,7 +220,7 @@ def _begin(
     **untrained: Any,
 ) -> tuple[EnergyState, Float[Array, "member n seen"]]:
     """Return the members before the first step, and what their energies see of the data."""
-    r = _features(bases, t, w, block=None if stream is None and len(t) <= MOST_AT_ONCE else BLOCK)
+    r = _features(bases, t, w, block=None if stream is None and len(t) <= MOST_ROWS_AT_ONCE else BLOCK_ROWS)
     reach = reach_of(bases, w.shape[1], members=len(keys))
     if start is None:
         energies = settings.untrained(t.shape[1], r.shape[-1], members=len(keys), reach=reach, **untrained)
@@ -252,7 +236,7 @@ def _healthy(metrics: StepMetrics, gains: np.ndarray, highest: np.ndarray) -> np
     return (
         (np.abs(np.asarray(metrics.gap)) < LARGEST_GAP)
         & (np.asarray(metrics.acceptance) > LOWEST_ACCEPTANCE)
-        & (gains > highest - COLLAPSE)
+        & (gains > highest - LARGEST_LOSS)
     )
 
 
@@ -289,7 +273,7 @@ def _features(bases: AbstractBase, t, w, *, block: int | None) -> Float[Array, "
 
 @eqx.filter_jit
 def _scatter_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "member n seen"]:
-    return r.at[:, fresh.places].set(_features.function(bases, fresh.t, fresh.w, block=BLOCK))
+    return r.at[:, fresh.places].set(_features.function(bases, fresh.t, fresh.w, block=BLOCK_ROWS))
 
 
 @partial(large_program, options=TRAINING_OPTIONS)

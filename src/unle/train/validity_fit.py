@@ -200,7 +200,7 @@ def _train(key, nets: Mlp, data, rows, settings: ValidityTraining) -> Mlp:
     lowest = jnp.asarray(-jnp.inf, data[0].dtype)
     state = Fit(eqx.filter_vmap(partial(begin, _optimiser(settings)))(nets), Best(nets, lowest, lowest))
     how = {"steps": settings.chunk, "patience": Patience(settings.patience), "title": "Fitting P(valid)"}
-    return run(chunk, state, numbers, **how)[0].best.trained
+    return run(chunk, state, numbers, **how).state.best.trained
 
 
 def _optimiser(settings: ValidityTraining) -> optax.GradientTransformation:
