@@ -7,7 +7,7 @@ the mean difference exceeds one standard error, or as many as are asked for; nev
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import ArrayLike
+from numpy.typing import ArrayLike
 
 
 def standard_error(rows: ArrayLike) -> float:

@@ -1,0 +1,26 @@
+"""Files of older versions name classes by the files and names that these had then."""
+
+import pytest
+
+from unle import models, train
+from unle.store.storable_classes import find_class
+
+
+@pytest.mark.parametrize(
+    ("old", "now"),
+    [
+        ("unle.models.correction:Straight", models.NoCorrection),
+        ("unle.models.correction:Flex", models.NeuralCorrection),
+        ("unle.models.polynomial:Bend", models.PolynomialMean),
+        ("unle.models.gaussian_process:Kernel", models.Kernel),
+        ("unle.models.likelihood:Ensemble", models.Ensemble),
+        ("unle.models.energy:MlpEnergy", models.MlpEnergy),
+        ("unle.models.tilted:TiltedModel", models.TiltedModel),
+        ("unle.models.focus:Region", models.Region),
+        ("unle.models.validity:DoublyIntractableGivenValid", models.DoublyIntractableGivenValid),
+        ("unle.train.carry:Carried", train.Carried),
+        ("unle.train.carry:Frame", train.Frame),
+    ],
+)
+def test_a_class_is_found_by_the_name_it_had(old, now):
+    assert find_class(old) is now
