@@ -10,10 +10,10 @@ Which one a distribution gets depends on its support alone:
 * an interval [a, b]: theta = a + (b - a) Phi(u), with Phi the normal distribution function. A uniform
   distribution becomes exactly N(0, 1) in u, which is the easiest target there is;
 * a half line above or below an edge: theta = edge +- exp(u);
-* the real line: theta = u;
 * a transformed distribution, theta = T(y): the bijection of y, followed by T. Then q is the density of the base's
   own coordinate and needs no log-determinant: log-normal is exactly normal, log-uniform exactly N(0, 1);
-* anything else that numpyro can map without changing the number of dimensions: `biject_to(support)`.
+* the real line, theta = u, and anything else that numpyro can map without changing the number of dimensions:
+  `biject_to(support)`.
 
 Everything here is for one block of parameters at one point, with the block's own shape, () or (k,).
 """
@@ -162,28 +162,8 @@ class HalfLineBijection(DirectBijection):
         return jnp.maximum(theta, nearest) if self.above else jnp.minimum(theta, nearest)
 
 
-class LineBijection(DirectBijection):
-    """The real line: theta = u."""
-
-    def constrain(self, u):
-        """Return u."""
-        return u
-
-    def unconstrain(self, theta):
-        """Return theta."""
-        return theta
-
-    def log_density_unconstrained(self, u):
-        """Return log p(u)."""
-        return self.log_density(u)
-
-    def contains(self, theta, *, slack=0.0):
-        """Return whether theta is finite."""
-        return jnp.all(jnp.isfinite(theta))
-
-
 class NumpyroBijection(DirectBijection):
-    """Other supports that numpyro maps one-to-one, as ordered vectors: theta = biject_to(support)(u)."""
+    """The real line, theta = u, and other supports that numpyro maps one-to-one: theta = biject_to(support)(u)."""
 
     def constrain(self, u):
         """Return biject_to(support)(u)."""
@@ -272,8 +252,6 @@ def bijection_of(distribution: dist.Distribution, shape: tuple[int, ...]) -> Abs
         above = isinstance(support, constraints.greater_than)
         closed = isinstance(support, constraints.greater_than_eq | constraints.less_than_eq)
         return HalfLineBijection(distribution=distribution, low=low, high=high, above=above, closed=closed)
-    if support is constraints.real:
-        return LineBijection(distribution=distribution, low=low, high=high)
     _check_same_dimension(distribution, shape)
     return NumpyroBijection(distribution=distribution, low=low, high=high)
 
