@@ -152,7 +152,7 @@ class Prior(eqx.Module):
         return jax.vmap(self._within)([block.sample(keys[i], (n,)) for i, block in enumerate(self.distributions)])
 
     def _within(self, blocks: list[Any]) -> Float[Array, " dim"]:
-        """Join one draw of every block; rounding may step over a wall."""
+        """Join one draw of every block, clipped to the support against rounding."""
         numbers = [jnp.asarray(theta, dtype=jnp.result_type(float)) for theta in blocks]
         within = [jnp.clip(theta, c.low, c.high) for theta, c in zip(numbers, self.bijections, strict=True)]
         return jnp.concatenate([jnp.ravel(theta) for theta in within])
@@ -176,7 +176,7 @@ class Prior(eqx.Module):
         return jnp.concatenate([jnp.ravel(bijection.constrain(part)) for bijection, part in self._parts(u)])
 
     def unconstrain(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return u(theta), the inverse of `constrain`; theta on a wall is moved a hair inside first."""
+        """Return u(theta), the inverse of `constrain`; theta on the boundary is moved inside a little first."""
         return jnp.concatenate([jnp.ravel(bijection.unconstrain(part)) for bijection, part in self._parts(theta)])
 
     def log_density_unconstrained(self, u: Float[Array, " dim"]) -> Float[Array, ""]:

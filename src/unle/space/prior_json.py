@@ -79,7 +79,7 @@ _HOMES = (
 
 
 def _arguments(value: Any, *, whole: str) -> dict[str, Any]:
-    kind, found = type(value), {}
+    kind, arguments = type(value), {}
     for name, parameter in inspect.signature(kind).parameters.items():
         if name == "validate_args" or isinstance(getattr(kind, name, None), lazy_property):
             continue  # a lazy property restates another argument, as a covariance does scale_tril
@@ -91,8 +91,8 @@ def _arguments(value: Any, *, whole: str) -> dict[str, Any]:
             raise InputError(f"cannot save a prior whose {kind.__name__} has the {name} {held} (in {whole}).")
         if held is parameter.default or held is None:
             continue
-        found[name] = _describe(held, whole=whole)
-    return found
+        arguments[name] = _describe(held, whole=whole)
+    return arguments
 
 
 def _build(spec: Any) -> Any:

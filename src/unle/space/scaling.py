@@ -194,42 +194,42 @@ class XSpace(eqx.Module):
         return "; ".join(lines[:SHOWN_LINES]) + more if lines else None
 
     def _check_row(self, row: np.ndarray, names: tuple[str, ...]) -> list[str]:
-        found = self._off_the_relations(row, names) | self._outside(row, names) | self._not_constant(row, names)
-        return [found[i] for i in sorted(found)]
+        sentences = self._broken_relations(row, names) | self._outside(row, names) | self._changed_constants(row, names)
+        return [sentences[i] for i in sorted(sentences)]
 
-    def _not_constant(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
-        found = {}
+    def _changed_constants(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
+        sentences = {}
         for i in self.constant:
             value = float(self.low[i])
             if abs(row[i] - value) > 10 * CONSTANT * max(abs(row[i]), abs(value)):
-                found[i] = f"{names[i]} = {row[i]:.4g}, but every simulation gave {value:.4g}"
-        return found
+                sentences[i] = f"{names[i]} = {row[i]:.4g}, but every simulation gave {value:.4g}"
+        return sentences
 
     def _outside(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
-        found = {}
+        sentences = {}
         z, z_low, z_high = self._standardised_table(np.stack([row, self.low, self.high]))
         beyond = np.maximum(z_low - z, z - z_high)
         for place, i in enumerate((*self.modelled, *self.redundant)):
             if beyond[place] > OUTSIDE:
-                found[i] = (
+                sentences[i] = (
                     f"{names[i]} = {row[i]:.4g} lies outside the simulations "
                     f"(range {float(self.low[i]):.4g} to {float(self.high[i]):.4g}), "
                     f"{beyond[place]:.2g} standard deviations beyond them"
                 )
-        return found
+        return sentences
 
-    def _off_the_relations(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
-        found = {}
+    def _broken_relations(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
+        sentences = {}
         z = self._standardised_table(row[None])[0]
         expected = np.asarray(self.weights) @ z[: self.dim] + np.asarray(self.offset)
         for place, i in enumerate(self.redundant):
             if abs(z[self.dim + place] - expected[place]) > UNLIKE * (1 + abs(expected[place])):
                 value = self.inverse(jnp.asarray(z[: self.dim], self.low.dtype))[i]
-                found[i] = (
+                sentences[i] = (
                     f"{names[i]} = {row[i]:.4g}, but in every simulation the other coordinates determine it, "
                     f"and here they give {float(value):.4g}"
                 )
-        return found
+        return sentences
 
     def _standardised_table(self, rows: np.ndarray, u: np.ndarray | float = 0.5) -> np.ndarray:
         """Return z of many rows on the host, modelled coordinates first."""
