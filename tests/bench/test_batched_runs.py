@@ -11,11 +11,11 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from unle import AUNLE, TiltedTraining, task
+from unle import AUNLE, task
 from unle.compiling import RUNNER, large_program, meanwhile
 from unle.errors import UnleWarning
 from unle.space.host_device import on_device
-from unle.train import GaussianTraining, make_splits
+from unle.train import GaussianTraining, TiltedTraining, make_splits
 from unle_bench.sweep.batched_runs import BatchedRuns, run_together
 
 

@@ -180,13 +180,12 @@ def test_a_round_with_few_valid_simulations_borrows_from_those_before(monkeypatc
         (theta, simulated(theta, 3)), Round(0, 200, 1.0, 0, 1.0, 0.0, 1.0, 0.0), np.linspace(0.0, 1.0, 1000)[:, None]
     )
     last = np.linspace(0.4, 0.6, 40)[:, None]
-    box = None
+    seen, plain = [], Neighbourhood.of
 
-    def seen(w_o, w):
-        nonlocal box
-        box = len(w)
-        return Neighbourhood.of(w_o, w)
+    def of(w_o, w):
+        seen.append(len(w))
+        return plain(w_o, w)
 
-    monkeypatch.setattr(region_fit, "Neighbourhood", type("Spy", (), {"of": staticmethod(seen)}))
+    monkeypatch.setattr(Neighbourhood, "of", staticmethod(of))
     method.update(state, (last, last))
-    assert box == 64
+    assert seen == [64]

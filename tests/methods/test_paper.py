@@ -9,7 +9,7 @@ import pytest
 import unle
 from unle.diagnose import c2st_fast
 from unle.errors import InputError, UnleWarning
-from unle.methods import paper_rounds
+from unle.methods import paper_sunle
 from unle.models import ConditionalLikelihood, Normalised
 from unle.posterior import WalkingExchange, WarmChains
 from unle.train import PairedChains, PersistentChains, ValidityTraining, WarmSmc, fit_validity
@@ -124,7 +124,7 @@ def test_failed_simulations_count_through_a_network_of_their_own(monkeypatch):
     def quickly(*args, **how):
         return fit_validity(*args, **how, settings=ValidityTraining(members=1, iterations=300))
 
-    monkeypatch.setattr(paper_rounds, "fit_validity", quickly)
+    monkeypatch.setattr(paper_sunle, "fit_validity", quickly)
     run = small_sunle(unle.Online(), fails).run(X_O, budget=1000, rounds=1, seed=1)
     assert 0.4 < run.rounds[0].valid < 0.6
     assert isinstance(run.posterior.likelihood, Normalised)

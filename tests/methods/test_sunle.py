@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError
-from unle.methods import SUNLE, RoundState, sunle
+from unle.methods import SUNLE, Round, RoundState, sunle
 from unle.methods.normalisers import ByExchange, Divi, Tilted
 from unle.models import Normalised
 from unle.posterior import Exchange, Posterior, TemperedSmc
@@ -186,7 +186,9 @@ def test_energies_that_no_longer_help_are_dropped(monkeypatch):
 def test_energies_are_tried_twice_on_the_way():
     def tried(sizes):
         state = RoundState.begin(PRIOR, [0.0], sizes, seed=0)
-        states = [replace(state, history=(None,) * number) for number in range(len(sizes))]
+        states = [
+            replace(state, history=(Round(0, 1, 1.0, 1, 1.0, 0.0, 1.0, 0.0),) * number) for number in range(len(sizes))
+        ]
         return [one.number for one in states if sunle._is_trial(one)]
 
     assert tried([100] * 10) == [1, 4]

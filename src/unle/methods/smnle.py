@@ -96,7 +96,7 @@ class SMNLE(AbstractMethod):
         key_split, key_base, key_fit, key_reference, key_z, key_validity = jr.split(jr.key(seed), 6)
         work = max(base.work_per_row(self.prior.dim) for base in (self.base, self.reference))
         pairs = standardised_pairs(key_split, simulations, self.prior, members=1, memory=memory, work=work)
-        metrics, rows = no_metrics if on_metrics is None else on_metrics, pairs.rows
+        metrics, rows = (no_metrics if on_metrics is None else on_metrics), pairs.rows
         bases = self.base.fit(key_base, *rows, stream=pairs.stream)
         models, outcome = fit_score_matching(
             key_fit,

@@ -143,7 +143,7 @@ class SUNLE(AbstractSequential):
     def finish(self, state: RoundState, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
         """Train the energies on the simulations so far, and return the posterior."""
         key_fit, key_z = jr.split(jr.fold_in(jr.key(state.seed), LAST_FIT_STREAM))
-        metrics, fit = no_metrics if on_metrics is None else on_metrics, state.fitting
+        metrics, fit = (no_metrics if on_metrics is None else on_metrics), state.fitting
         selected = self._train_energies(key_fit, state, metrics)
         likelihood, sampler = selected.choice.ensemble(fit.theta_space, fit.x_space), self.sampler
         if selected.kind != "none":
