@@ -78,7 +78,7 @@ def run_unle(folder: Path, options: argparse.Namespace) -> None:
 
 
 def run_sbi(folder: Path, options: argparse.Namespace) -> dict:
-    """Let the benchmark's contestant run in the other environment, until the limit."""
+    """Let the benchmark's adapter run in the other environment, until the limit."""
     import unle
     from unle_bench.methods.peers import ENVIRONMENT_VARIABLE, Peer
 

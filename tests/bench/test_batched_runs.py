@@ -21,7 +21,7 @@ from unle_bench.sweep.batched_runs import BatchedRuns, run_together
 
 @pytest.fixture
 def steps(monkeypatch):
-    """Every lockstep that is made, to ask for its sizes."""
+    """Every `BatchedRuns` that is made, to ask for its sizes."""
     made = []
 
     class Watched(BatchedRuns):

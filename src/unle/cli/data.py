@@ -46,8 +46,8 @@ def _export_draws(run: Any, file: Path) -> None:
 
     if not run.draws.exists():
         raise StoreError(f"{run.path} holds no draws; make some: unle sample {run.path} --observation FILE.")
-    found = Draws.load(run.draws)
-    typer.echo(f"{export_draws(found, file)}: {len(found):,} draws of {', '.join(found.names)}")
+    draws = Draws.load(run.draws)
+    typer.echo(f"{export_draws(draws, file)}: {len(draws):,} draws of {', '.join(draws.names)}")
 
 
 def import_simulations(

@@ -91,7 +91,7 @@ def open_run(path: Path, request: Request) -> RunDirectory:
 def infer(
     request: Request, run: RunDirectory, stages: Stages, executor: ExecutorOptions = IN_THIS_PROCESS
 ) -> tuple[Posterior, Draws | None]:
-    """Simulate, fit and sample, or take each from the directory; nobody else may work in it meanwhile.
+    """Simulate, fit and sample, or take each from the directory, which is locked meanwhile.
 
     Args:
         request: what to do.
@@ -179,7 +179,7 @@ def _bring(store: SimulationStore, request: Request) -> None:
 
 
 def sample(posterior: Posterior, x_o: np.ndarray, n: int, *, seed: int) -> Draws:
-    """Draw from the posterior, with a sign of life."""
+    """Draw from the posterior, with a progress bar."""
     dim_x = getattr(getattr(posterior.likelihood, "x_space", None), "dim_x", x_o.shape[1])
     with progress("Sampling the posterior", total=n) as bar:
         draws = posterior.sample(fit_to(x_o, dim_x), n, seed=seed)

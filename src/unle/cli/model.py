@@ -92,7 +92,7 @@ def model_of_run(run: RunDirectory, given: str | None, *, needed: bool = False) 
     Args:
         run: the directory.
         given: the path of the file, from the user; None for the one that was remembered.
-        needed: raise an error where nobody knows where the file is, instead of returning None.
+        needed: raise an error if it is not known where the file is, instead of returning None.
 
     Raises:
         StoreError: the file is gone, or is another one.

@@ -1,8 +1,8 @@
 """Which model file a run directory belongs to: remembered in your own state folder, never in the directory itself.
 
-`unle resume DIR` has to run the model file again. If its path were written in the directory, whoever hands you a run
-directory could make you run a file of their choice. So the directory only holds the file's check sum, and the path is
-kept where only you write: `$UNLE_STATE`, else `$XDG_STATE_HOME/unle`, else `~/.local/state/unle`.
+`unle resume DIR` has to run the model file again. If its path were written in the directory, a run directory from
+somebody else could make you run a file of their choice. So the directory only holds the file's check sum, and the path
+is kept where only you write: `$UNLE_STATE`, else `$XDG_STATE_HOME/unle`, else `~/.local/state/unle`.
 """
 
 import contextlib

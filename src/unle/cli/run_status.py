@@ -1,6 +1,6 @@
 """What can be seen of a run from outside: its stage, how far it is, and whether anybody still works on it.
 
-Everything comes from files of the run directory; nothing is written.  Whether the process of the run lives is told by
+Everything comes from files of the run directory; nothing is written.  Whether the process of the run lives is seen from
 its lock, which the system releases when a process ends, however it ends.  Some file systems do not show locks to other
 machines: there, a run counts as stopped only when it has been silent for a while, too.
 """

@@ -137,7 +137,7 @@ def totals(rows: Sequence[Row]) -> list[str]:
 
 
 def line_of(row: Row) -> str:
-    """Return one run in a line, for whoever watches."""
+    """Return one run in a line."""
     name = f"{row['simulator']}/{row['method']}/{row['seed']} ({row['observation']})"
     if row["outcome"] != OK:
         return f"{name}: failed: {row['outcome']}"

@@ -162,7 +162,7 @@ def _end_badly_if_nothing_worked(sweep: Any, rows: list[dict[str, Any]]) -> None
 def _run(sweep: Any, path: Path, workers: int | None, together: int | None) -> None:
     import jax
 
-    from unle_bench.cli.live import LiveTable
+    from unle_bench.cli.live_table import LiveTable
     from unle_bench.sweep.run_sweep import run_sweep
 
     if workers is None:

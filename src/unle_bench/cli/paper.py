@@ -41,9 +41,9 @@ def paper(
         of_results = [name for name in wanted if name != PYLORIC]
         if of_results:
             with opened(results) as stored:
-                found = ResultsQuery(stored)
-                figures = [FIGURES[name](found) for name in of_results]
-                heads, rows = comparison(found.rows) if found.rows else ([], [])
+                query = ResultsQuery(stored)
+                figures = [FIGURES[name](query) for name in of_results]
+                heads, rows = comparison(query.rows) if query.rows else ([], [])
         if PYLORIC in wanted:
             figures.append(_pyloric(pyloric))
         page = write_gallery(

@@ -16,19 +16,19 @@ MARGIN = 0.15
 SIMULATED = 400_000
 
 
-def moons(found: ResultsQuery, methods: Sequence[str]) -> tuple[Any, list[str]]:
+def moons(results: ResultsQuery, methods: Sequence[str]) -> tuple[Any, list[str]]:
     """Return the figure, or None, and the methods in it."""
-    task = found.registry.task("two_moons")
+    task = results.registry.task("two_moons")
     rows, shown = [], []
     for method in methods:
-        cell = found.pictured("two_moons", method, "draws")
+        cell = results.pictured("two_moons", method, "draws")
         if cell is None:
             continue
-        draws = found.record(cell, "draws")["draws"]
+        draws = results.record(cell, "draws")["draws"]
         first, second = _axes(draws, FINE)
         learned = None
-        if found.pictured("two_moons", method, "density") == cell:
-            record = found.record(cell, "density")
+        if results.pictured("two_moons", method, "density") == cell:
+            record = results.record(cell, "density")
             learned = Panel(f"{method.upper()}: density", record["first"], record["second"], record["density"])
         blurred = kernel_density(draws, first, second, width=SHARP)
         exact = _posterior(task, task.observation(cell.observation), first, second)
@@ -37,13 +37,13 @@ def moons(found: ResultsQuery, methods: Sequence[str]) -> tuple[Any, list[str]]:
     return (density_panels(rows, [task.prior.names[:2]] * len(rows)) if rows else None), shown  # pyright: ignore[reportArgumentType]
 
 
-def bimodal(found: ResultsQuery, methods: Sequence[str]) -> tuple[Any, list[str], Float[np.ndarray, " 2"]]:
+def bimodal(results: ResultsQuery, methods: Sequence[str]) -> tuple[Any, list[str], Float[np.ndarray, " 2"]]:
     """Return the figure, or None, the methods in it, and the observation, the same for all of them."""
-    task = found.registry.task("bimodal")
+    task = results.registry.task("bimodal")
     above, below, shown = [], [], []
     number = None
     for method in methods:
-        cell = found.pictured("bimodal", method, "draws", number)
+        cell = results.pictured("bimodal", method, "draws", number)
         if cell is None:
             continue
         first, second = (np.linspace(-4.0, 4.0, POINTS) for _ in range(2))
@@ -53,11 +53,11 @@ def bimodal(found: ResultsQuery, methods: Sequence[str]) -> tuple[Any, list[str]
             below.append(Panel("exact posterior", first, second, exact))
             above.append(_likelihood(task, task.true_parameters(number)))
         shown.append(method)
-        draws = found.record(cell, "draws")["draws"]
+        draws = results.record(cell, "draws")["draws"]
         below.append(Panel(f"{method.upper()}: draws", first, second, kernel_density(draws, first, second, width=BLUR)))
         above.append(None)
-        if found.pictured("bimodal", method, "likelihood", number) == cell:
-            record = found.record(cell, "likelihood")
+        if results.pictured("bimodal", method, "likelihood", number) == cell:
+            record = results.record(cell, "likelihood")
             above[-1] = Panel(f"{method.upper()}: p(x | theta)", record["first"], record["second"], record["density"])
     names = [task.names_x, task.prior.names]
     figure = density_panels([above, below], names) if shown else None  # pyright: ignore[reportArgumentType]

@@ -62,25 +62,25 @@ TASKS = ("two_moons", "slcp", "lotka_volterra", "gaussian_linear_uniform")  # of
 BUDGETS = (1000, 10_000, 100_000)
 
 
-def _absent(found: ResultsQuery, tasks: Iterable[str], methods: Iterable[str], budgets: Iterable[int]) -> list:
+def _absent(results: ResultsQuery, tasks: Iterable[str], methods: Iterable[str], budgets: Iterable[int]) -> list:
     wanted = [(task, method, budget) for task in tasks for method in methods for budget in budgets]
-    return [key for key in wanted if key not in found.summaries]
+    return [key for key in wanted if key not in results.summaries]
 
 
-def _curves(found: ResultsQuery, methods: Sequence[str], *, with_published: bool = True) -> dict[str, list[Series]]:
+def _curves(results: ResultsQuery, methods: Sequence[str], *, with_published: bool = True) -> dict[str, list[Series]]:
     """Return the lines of all tasks that have rows of one of the methods."""
     panels: dict[str, list[Series]] = {}
-    for task in found.tasks(methods):
+    for task in results.tasks(methods):
         lines, shown = [], set()
         for k, method in enumerate(methods):
-            points = found.curve(task, method)
+            points = results.curve(task, method)
             if points:
                 budgets, ours = zip(*points, strict=True)
                 means, errors, deviations, partial = zip(
                     *((one.mean, one.error, one.deviation, one.partial) for one in ours), strict=True
                 )
                 lines.append(Series(method, budgets, means, errors, deviations, partial, colour=k))
-            counterpart = COUNTERPARTS.get(method) if with_published and found.comparable else None
+            counterpart = COUNTERPARTS.get(method) if with_published and results.comparable else None
             numbers = [number_of(counterpart, task, budget) for budget in BUDGETS] if counterpart else []
             known = [one for one in numbers if one is not None]
             if known and counterpart not in shown:  # once, beside the first of several methods that it belongs to
@@ -103,10 +103,10 @@ def _describe(panels: dict[str, list[Series]], what: str) -> str:
 
 
 def _compare(
-    found: ResultsQuery, name: str, title: str, text: str, methods: Sequence[str], **options: Any
+    results: ResultsQuery, name: str, title: str, text: str, methods: Sequence[str], **options: Any
 ) -> PaperFigure:
     """Return a figure of C2ST curves of some methods on the paper's tasks and whatever others there are."""
-    panels = _curves(found, methods, **options)
+    panels = _curves(results, methods, **options)
     drawn = []
     if panels:
         caption = (
@@ -115,16 +115,16 @@ def _compare(
         )
         caption += " Dashed: published." if any(line.published for lines in panels.values() for line in lines) else ""
         drawn = [Drawn(budget_curves(panels), caption, _describe(panels, "C2ST against simulations"))]
-    return PaperFigure(name, title, text, drawn, _absent(found, TASKS, methods, BUDGETS))
+    return PaperFigure(name, title, text, drawn, _absent(results, TASKS, methods, BUDGETS))
 
 
-def accuracy(found: ResultsQuery) -> PaperFigure:
+def accuracy(results: ResultsQuery) -> PaperFigure:
     """Figure 2 of the paper: C2ST against the number of simulations, amortised and sequential methods apart."""
     sets = (
         ("aunle-paper", "aunle", "nle", "smnle-ssm"),
         ("sunle-paper", "sunle-paper-divi", "sunle-paper-online", "sunle", "snle"),
     )
-    figures = [_compare(found, "", "", "", methods) for methods in sets]
+    figures = [_compare(results, "", "", "", methods) for methods in sets]
     text = (
         "C2ST against simulations: lower is better, 0.5 is perfect. Amortised methods first, then sequential ones; the"
         " algorithms as the paper prints them are called -paper, and ours beside them are the defaults."
@@ -133,11 +133,11 @@ def accuracy(found: ResultsQuery) -> PaperFigure:
     return PaperFigure("c2st", "Accuracy", text, drawn, [key for figure in figures for key in figure.missing])
 
 
-def particles(found: ResultsQuery) -> PaperFigure:
+def particles(results: ResultsQuery) -> PaperFigure:
     """Two figures of the appendix: training by SMC against training by MALA, with few and with many moves."""
-    printed = _compare(found, "", "", "", ("aunle-paper-smc", "aunle-paper"), with_published=False)
-    few = _compare(found, "", "", "", ("aunle-smc-5", "aunle-mala-30"), with_published=False)
-    many = _compare(found, "", "", "", ("aunle-smc-20", "aunle-mala-200"), with_published=False)
+    printed = _compare(results, "", "", "", ("aunle-paper-smc", "aunle-paper"), with_published=False)
+    few = _compare(results, "", "", "", ("aunle-smc-5", "aunle-mala-30"), with_published=False)
+    many = _compare(results, "", "", "", ("aunle-smc-20", "aunle-mala-200"), with_published=False)
     text = (
         "AUNLE trained with sequential Monte Carlo between successive models, and with persistent MALA chains:"
         " as the paper prints it (20 temperatures of 3 steps against 60 steps), then over fitted bases, 5 temperatures"
@@ -148,34 +148,34 @@ def particles(found: ResultsQuery) -> PaperFigure:
     return PaperFigure("particles", "Training by SMC and by MALA", text, drawn, missing)
 
 
-def sampling(found: ResultsQuery) -> PaperFigure:
+def sampling(results: ResultsQuery) -> PaperFigure:
     """A figure of the appendix: AUNLE's posterior sampled as it is, and as if its normaliser depended on theta."""
     text = (
         "One model, two samplers: a plain one, and the exchange algorithm, which also holds if Z depends on theta."
         " Equal curves mean that the tilted model keeps its promise."
     )
     methods = ("aunle-single", "aunle-exchange")
-    return _compare(found, "sampling", "Plain and doubly intractable sampling", text, methods, with_published=False)
+    return _compare(results, "sampling", "Plain and doubly intractable sampling", text, methods, with_published=False)
 
 
-def score_matching(found: ResultsQuery) -> PaperFigure:
+def score_matching(results: ResultsQuery) -> PaperFigure:
     """A figure of the appendix: exact and sliced score matching against maximum likelihood and a flow."""
     text = "Energies trained by maximum likelihood, by score matching, exact (SM) and sliced (SSM), and a flow."
-    return _compare(found, "smnle", "Score matching", text, ("aunle", "smnle-sm", "smnle-ssm", "nle"))
+    return _compare(results, "smnle", "Score matching", text, ("aunle", "smnle-sm", "smnle-ssm", "nle"))
 
 
-def times(found: ResultsQuery) -> PaperFigure:
-    """Figures of the appendix: where the time goes, and whose time it is."""
+def times(results: ResultsQuery) -> PaperFigure:
+    """Figures of the appendix: minutes by stage, and minutes of each method."""
     drawn = []
     for method in ("aunle", "sunle"):
-        for machine in found.machines([method]):
-            bars = {task: found.stages(task, method, machine) for task in found.tasks([method])}
+        for machine in results.machines([method]):
+            bars = {task: results.stages(task, method, machine) for task in results.tasks([method])}
             bars = {task: stages for task, stages in bars.items() if stages}
             alt = f"Minutes of {method} on {machine} by stage and budget for {', '.join(bars)}."
             drawn.append(Drawn(stage_bars(bars), f"{method.upper()} on {machine}: minutes per run.", alt))
     for methods in (("aunle", "nle"), ("sunle", "snle")):
-        for machine in found.machines(methods):
-            panels = _minutes(found, methods, machine)
+        for machine in results.machines(methods):
+            panels = _minutes(results, methods, machine)
             caption = f"Minutes per run on {machine}. Published times were measured on other machines: a GPU for AUNLE"
             caption += " and SUNLE, one thread of a CPU for NLE and SNLE."
             figure = budget_curves(panels, label="minutes", logarithmic=True, chance=False)
@@ -184,16 +184,16 @@ def times(found: ResultsQuery) -> PaperFigure:
         "Minutes of simulating, training and drawing for one observation, every machine by itself. Runs that found"
         " their programs compiled count alone where there are some; otherwise the time of compiling is included."
     )
-    missing = _absent(found, TASKS, ("aunle", "sunle", "nle", "snle"), BUDGETS)
+    missing = _absent(results, TASKS, ("aunle", "sunle", "nle", "snle"), BUDGETS)
     return PaperFigure("time", "Time", text, drawn, missing)
 
 
-def _minutes(found: ResultsQuery, methods: Sequence[str], machine: str) -> dict[str, list[Series]]:
+def _minutes(results: ResultsQuery, methods: Sequence[str], machine: str) -> dict[str, list[Series]]:
     panels: dict[str, list[Series]] = {}
-    for task in found.tasks(methods):
+    for task in results.tasks(methods):
         lines = []
         for k, method in enumerate(methods):
-            times = found.stages(task, method, machine)
+            times = results.stages(task, method, machine)
             points = [(budget, sum(stages.values())) for budget, stages in times.items()]
             if points:
                 lines.append(Series(method, *zip(*points, strict=True), colour=k))
@@ -207,33 +207,33 @@ def _minutes(found: ResultsQuery, methods: Sequence[str], machine: str) -> dict[
     return panels
 
 
-def _why(found: ResultsQuery, missing: Iterable[tuple[str, str, int]]) -> str:
+def _why(results: ResultsQuery, missing: Iterable[tuple[str, str, int]]) -> str:
     """Return what a figure of draws lacks: rows, or the arrays that only a results file holds beside them."""
-    if not found.has_arrays:
+    if not results.has_arrays:
         return "this needs stored draws, and a .csv holds rows alone; give the results file, or make one"
-    have = {key[:2] for key in found.summaries}
+    have = {key[:2] for key in results.summaries}
     if any(key[:2] not in have for key in missing):
         return MISSING
     return "stored draws are missing, and rows that exist are not made again; into another file, by --results FILE"
 
 
-def pair_plots(found: ResultsQuery) -> PaperFigure:
+def pair_plots(results: ResultsQuery) -> PaperFigure:
     """Figures of the appendix: posteriors beside the exact ones, task by task."""
     drawn, missing = [], []
     for task in TASKS:
         for method in ("sunle-paper", "sunle", "aunle-paper", "aunle"):
-            cell = found.pictured(task, method, "draws")
+            cell = results.pictured(task, method, "draws")
             if cell is None:
                 missing.append((task, method, 10_000))
                 continue
-            drawn.append(_pair_plot(found, cell))
+            drawn.append(_pair_plot(results, cell))
     text = "Posterior draws (blue) and exact ones (vermilion) of one observation; the dashed lines are the truth."
-    why = _why(found, missing)
+    why = _why(results, missing)
     return PaperFigure("pairs", "Posteriors beside the exact ones", text, drawn, missing, why=why)
 
 
-def _pair_plot(found: ResultsQuery, cell: Cell) -> Drawn:
-    task, draws = found.registry.task(cell.task), found.record(cell, "draws")["draws"]
+def _pair_plot(results: ResultsQuery, cell: Cell) -> Drawn:
+    task, draws = results.registry.task(cell.task), results.record(cell, "draws")["draws"]
     reference = task.reference(task.observation(cell.observation), len(draws), seed=0)
     truth = task.true_parameters(cell.observation)
     figure = pairs(draws, task.prior.names, reference=reference, truth=truth, labels=(cell.method, "exact"))
@@ -241,30 +241,30 @@ def _pair_plot(found: ResultsQuery, cell: Cell) -> Drawn:
     return Drawn(figure, caption, f"Pair plot: {caption}")
 
 
-def bimodal(found: ResultsQuery) -> PaperFigure:
+def bimodal(results: ResultsQuery) -> PaperFigure:
     """Figure 1 of the paper: a likelihood with two modes."""
     methods = ("aunle-paper", "aunle", "nle", "smnle-ssm", "sunle-paper", "sunle")
-    figure, shown, observation = density_figures.bimodal(found, methods)
+    figure, shown, observation = density_figures.bimodal(results, methods)
     caption = "Above: the density of x for one theta, exact and learned. Below: the posterior at"
     caption += f" x = ({', '.join(f'{value:.3g}' for value in observation)})."
     alt = f"Likelihood and posterior of the bimodal model, exact and by {', '.join(shown)}."
     drawn = [] if figure is None else [Drawn(figure, caption, alt)]
     missing = [("bimodal", method, 1000) for method in methods if method not in shown]
     text = "A simulator that adds or subtracts a shift: a method must keep both modes, at equal weight, and no bridge."
-    why = _why(found, missing)
+    why = _why(results, missing)
     return PaperFigure("bimodal", "A likelihood with two modes", text, drawn, missing, why=why)
 
 
-def moons(found: ResultsQuery) -> PaperFigure:
+def moons(results: ResultsQuery) -> PaperFigure:
     """A figure of the appendix: densities of Two Moons, learned on a grid, from draws, and exact."""
     methods = ("aunle-paper", "aunle", "sunle-paper", "sunle")
-    figure, shown = density_figures.moons(found, methods)
+    figure, shown = density_figures.moons(results, methods)
     caption = "Left: the learned posterior density on a grid. Middle: a kernel estimate from draws. Right: exact."
     alt = f"Densities of Two Moons by {', '.join(shown)}, beside the exact one."
     drawn = [] if figure is None else [Drawn(figure, caption, alt)]
     missing = [("two_moons", method, 1000) for method in methods if method not in shown]
     text = "The learned density and its draws should agree with each other, and with the truth."
-    why = _why(found, missing)
+    why = _why(results, missing)
     return PaperFigure("moons", "Two Moons: density and draws", text, drawn, missing, why=why)
 
 

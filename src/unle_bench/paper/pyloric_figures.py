@@ -1,6 +1,6 @@
 r"""The paper's figures of the pyloric network, drawn from a run of one's own beside the published curves.
 
-How close simulations come to the animal is told by the papers' own measure:
+How close simulations come to the animal is measured as in the papers:
 
     ES = 2 mean_i |x_i - x_o| - mean_{i != j} |x_i - x_j|,
 

@@ -177,7 +177,7 @@ class ResultsStore:
                 )
 
     def begin(self, process: int, jobs: Iterable[str]) -> None:
-        """Write down what a worker process is busy with, in case it does not live to tell."""
+        """Write down what a worker process is busy with, in case it dies."""
         self._change("INSERT OR REPLACE INTO running VALUES (?, ?)", (process, "\n".join(jobs)))
 
     def end(self, process: int) -> None:

@@ -140,7 +140,7 @@ class BatchedRuns:
             if kind not in self._too_large:
                 try:
                     return self._run_together(group)
-                except Exception as error:  # noqa: BLE001  (what fails alone as well is told by who asked for it)
+                except Exception as error:  # noqa: BLE001  (what fails alone as well is raised below)
                     self._too_large.add(kind)
                     warnings.warn(
                         f"{kind.program.function.__name__} of {self._threads} runs does not run as one program "

@@ -25,7 +25,7 @@ def origin() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """Return the commit of the source tree, with a + if files differ from it; empty where nobody can tell."""
+    """Return the commit of the source tree, with a + if files differ from it; empty if it is unknown."""
     if SWITCH in os.environ:
         return os.environ[SWITCH]
     here = Path(__file__).parent

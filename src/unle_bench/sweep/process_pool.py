@@ -46,7 +46,7 @@ def run_in_pool(calls: Iterable[Callable[[], Any]], *, workers: int, on_tick: Ca
 
 
 def _begin(numbers: Any, workers: int, parent: int, stopped: Any) -> None:
-    """Give a worker its part of the cores, and let it end with its parent, or when it is told to."""
+    """Give a worker its part of the cores, and let it end with its parent, or when the parent stops it."""
     if hasattr(os, "sched_setaffinity"):
         with numbers.get_lock():
             number = numbers.value

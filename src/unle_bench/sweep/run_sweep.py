@@ -69,7 +69,7 @@ def _in_processes(
         calls = [partial(run_team, team, sweep, path, workers=min(workers, len(teams))) for team in teams]
         if run_in_pool(calls, workers=workers, on_tick=on_tick):
             return
-        # A worker died and took the pool with it.  Whoever was being run is under suspicion.
+        # A worker died and took the pool with it.  Any of the jobs that were running may be the cause.
         suspects = set(results.running(clear=True))
         jobs = sweep.jobs(results.finished())
         alone = {team[0] for team in teams if len(team) == 1}
@@ -78,4 +78,4 @@ def _in_processes(
                 attempts[job] = attempts.get(job, 0) + 1
         for job in [job for job in jobs if attempts.get(job, 0) >= MOST_ATTEMPTS]:
             fail_job(job, sweep, results, DIED)
-        teams = sweep.teams(results.finished(), 1)  # from now on a death is held against single jobs
+        teams = sweep.teams(results.finished(), 1)  # alone from now on: then another death has one cause

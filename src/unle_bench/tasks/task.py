@@ -48,7 +48,7 @@ class Task:
         names_x: one name per coordinate of x.
         simulate_rows: maps thetas (n, d) and a generator to one x for each, (n, dim_x).
         simulator: the same law for one theta (d,); importable, for worker processes. By default a single row.
-        log_likelihood_rows: log p(x | theta), for rows of theta (n, d) and one x, as (n,); None if nobody knows it.
+        log_likelihood_rows: log p(x | theta), for rows of theta (n, d) and one x, as (n,); None if it is not known.
         draw_posterior: n exact draws of p(theta | x_o), from x_o, n and a generator, as (n, d); None likewise.
         own: observations to use instead of simulated ones, {i: (theta, x)}; for tasks that fix their own. Theta is None
             for an observation of the world.
