@@ -254,4 +254,4 @@ def geometric_pool(
     given = jnp.ones(len(members)) if weights is None else jnp.asarray(weights, jnp.float32)
     if given.shape != (len(members),) or not bool(jnp.all(given >= 0) & (jnp.sum(given) > 0)):
         raise InputError(f"expected a weight >= 0 for each of {len(members)} members, not all zero; got {weights}.")
-    return GeometricPool(pooled, given / jnp.sum(given))
+    return GeometricPool(pooled, given / jnp.sum(given))  # pyright: ignore[reportCallIssue]  (`likelihood` is a property)

@@ -128,7 +128,9 @@ class Consensus(AbstractWrapper):
 
 def geometric_mean(likelihood: Any) -> Any:
     """Return the geometric mean of the members of an ensemble; any other likelihood as it is."""
-    return Consensus(likelihood) if isinstance(likelihood, Ensemble | Mixture) else likelihood
+    if not isinstance(likelihood, Ensemble | Mixture):
+        return likelihood
+    return Consensus(likelihood)  # pyright: ignore[reportCallIssue]  (`likelihood` is a property)
 
 
 def mixture(members: Sequence[TractableLikelihood]) -> TractableLikelihood:
@@ -137,7 +139,9 @@ def mixture(members: Sequence[TractableLikelihood]) -> TractableLikelihood:
     Args:
         members: of one class, with arrays of the same shapes.
     """
-    return members[0] if len(members) == 1 else Mixture(stacked(members))
+    if len(members) == 1:
+        return members[0]
+    return Mixture(stacked(members))  # pyright: ignore[reportCallIssue]  (`likelihood` is a property)
 
 
 def stacked(members: Sequence[Likelihood]) -> Likelihood:

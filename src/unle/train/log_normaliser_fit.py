@@ -249,8 +249,9 @@ def _network(key: PRNGKeyArray, shape, offset, slope, size: float, settings: Log
     """Return a new network, of this size, around a linear function of z."""
     centre, factor = shape
     net = Mlp(key, len(centre), 1, width=settings.width, depth=settings.depth, output_scale=0.1)
-    parts = centre, np.linalg.inv(factor), offset, slope, size
-    return LogNormaliser(*(jnp.asarray(part, jnp.float32) for part in parts), net)
+    parts = (jnp.asarray(part, jnp.float32) for part in (centre, np.linalg.inv(factor), offset, slope, size))
+    centre, whitener, offset, slope, scale = parts
+    return LogNormaliser(centre, whitener, offset, slope, scale, net)
 
 
 def _fit(key, b: LogNormaliser, t, targets: LogZEstimates, settings: LogNormaliserTraining) -> LogNormaliser:

@@ -290,8 +290,8 @@ def _look(
     how = {"steps": settings.look, "settings": settings}
     fit, metrics = likelihood_steps((key_order, key_steps), state.fit, joint, base, (t, w), train, **how)
     old, energy = state.fit.before, fit.weights.trained
-    models, rows = [TiltedModel(base, one) for one in (fit.before, energy)], Batch(held, t[held])
-    particles, seen = settings.particles.advance(key_seen, joint, fit.particles, *models, rows)
+    last, new = TiltedModel(base, fit.before), TiltedModel(base, energy)
+    particles, seen = settings.particles.advance(key_seen, joint, fit.particles, last, new, Batch(held, t[held]))
     from_particles = 0.5 * sum(_mean_change(old, energy, moment) for moment in (state.seen, seen))
     from_held = jnp.mean(jax.vmap(lambda t, w: energy(t, w) - old(t, w))(t[held], w[held]))
     return _State(fit._replace(before=energy, particles=particles), seen), from_particles - from_held, metrics
