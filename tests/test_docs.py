@@ -1,7 +1,10 @@
 """The documentation names what exists, links somewhere, and its code runs."""
 
 import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -117,3 +120,19 @@ def test_the_example_of_the_readme_runs_and_is_right():
     draws = np.asarray(namespace["draws"])
     exact = unle.task("two_moons").reference(np.zeros(2), len(draws))
     assert unle.c2st(exact[:2000], draws[:2000]) < 0.65
+
+
+@pytest.mark.slow
+def test_the_website_builds_without_a_warning_and_fetches_nothing(tmp_path):
+    pytest.importorskip("material", reason="needs the extra docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, cwd=DOCS.parent, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r'<(script|img|iframe)[^>]+src="(https?:)?//', text), page.name
+        assert not re.search(r'<link[^>]+rel="stylesheet"[^>]+href="(https?:)?//', text), page.name
+        assert r"\(" not in re.sub(r"<(pre|code)\b.*?</\1>", "", text, flags=re.DOTALL), f"{page.name}: a formula"
