@@ -35,6 +35,8 @@ class EquinoxModules(griffe.Extension):
             )
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_) -> None:
-        """Read `eqx.field(...)` as `dataclasses.field(...)`."""
+        """Read `eqx.field(...)` as `dataclasses.field(...)`; an abstract attribute is no field."""
+        if str(attr.annotation).startswith(("eqx.AbstractVar", "eqx.AbstractClassVar")):
+            attr.annotation = None
         if isinstance(attr.value, griffe.ExprCall) and str(attr.value.function) == "eqx.field":
             attr.value.function = NamedExpression("dataclasses.field")
