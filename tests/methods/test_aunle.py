@@ -9,7 +9,7 @@ import pytest
 
 import unle
 from unle.methods import AUNLE
-from unle.methods.pairs import standardised_pairs
+from unle.methods.training_pairs import standardised_pairs
 from unle.models import NeuralCorrection, NoEnergy, TwoViews, length_seen, reach_of
 from unle.posterior import Posterior, TemperedSmc
 from unle.samplers import Sweep

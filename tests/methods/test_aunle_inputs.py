@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import unle
-from unle.methods.inputs import valid_pairs
-from unle.methods.pairs import order_of_rows, standardised_pairs
+from unle.methods.simulation_inputs import valid_pairs
+from unle.methods.training_pairs import order_of_rows, standardised_pairs
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 from unle.cli.sequential import describe_round
 from unle.errors import UnleWarning
 from unle.methods import AbstractSequential
-from unle.methods.history import MOST_SETBACKS, Round, lost, recovered, setbacks
 from unle.methods.metrics import record_losses
 from unle.methods.neighbourhood import OUTSIDE, nearest, outlying
 from unle.methods.proposals import Box, draw_around
+from unle.methods.round_history import MOST_SETBACKS, Round, lost, recovered, setbacks
 from unle.methods.rounds import RoundState, close_round, open_round
 from unle.methods.sequential import SequentialRun, round_sizes
 from unle.space import Prior

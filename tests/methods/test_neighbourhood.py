@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from unle.methods import SUNLE, region_fit
-from unle.methods.history import Round
 from unle.methods.neighbourhood import REACH, Neighbourhood
+from unle.methods.round_history import Round
 from unle.methods.rounds import RoundState
 from unle.models import AlwaysValid
 from unle.space import Prior

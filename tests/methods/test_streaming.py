@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import unle
-from unle.methods.memory import as_bytes, machine_memory, row_bytes
-from unle.methods.pairs import standardised_pairs
+from unle.methods.memory_limit import as_bytes, machine_memory, row_bytes
+from unle.methods.training_pairs import standardised_pairs
 from unle.store import SimulationStore
 from unle.train import DataParticles, GaussianTraining, JointSpace, TiltedTraining, fit_gaussians, fit_tilted
 from unle.train.gaussian_base import decay_for

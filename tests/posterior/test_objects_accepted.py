@@ -16,7 +16,7 @@ from unle import plot
 from unle.arrays import as_array, as_count, brief, column_names
 from unle.diagnose import conditional
 from unle.errors import InputError, StoreError, UnleWarning
-from unle.methods.inputs import as_simulations
+from unle.methods.simulation_inputs import as_simulations
 from unle.posterior import Draws, Posterior, TemperedSmc
 from unle.samplers import Sweep
 from unle.simulators import Simulations

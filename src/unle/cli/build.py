@@ -6,7 +6,7 @@ from typing import Any
 from unle.cli.settings import RunSettings
 from unle.errors import InputError
 from unle.methods import AUNLE, NLE, SMNLE, SNLE, SUNLE, ByExchange, Divi, Online, Tilted
-from unle.methods.memory import as_bytes
+from unle.methods.memory_limit import as_bytes
 from unle.methods.sequential import round_sizes
 from unle.models import Maf, SplineFlow
 from unle.train import Descent, ScoreMatching, TiltedTraining

@@ -1,9 +1,9 @@
 """Methods: from simulations to a posterior, one file each."""
 
 from unle.methods.aunle import AUNLE
-from unle.methods.history import Round
 from unle.methods.nle import NLE
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Divi, Online, Tilted
+from unle.methods.round_history import Round
 from unle.methods.rounds import RoundState
 from unle.methods.sequential import AbstractSequential, SequentialRun
 from unle.methods.smnle import SMNLE

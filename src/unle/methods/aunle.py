@@ -23,12 +23,12 @@ from jaxtyping import PRNGKeyArray
 from unle.compiling import meanwhile
 from unle.errors import InputError
 from unle.methods.abstract_method import AbstractMethod
-from unle.methods.candidates import best_energies
+from unle.methods.energy_kinds import best_energies
+from unle.methods.energy_selection import Selected, certificate_of, select_model, stopping_rows
 from unle.methods.metrics import no_metrics, record_fit, tell_user
-from unle.methods.pairs import Pairs, standardised_pairs
 from unle.methods.paper_aunle import PaperAUNLE, joint_particles
 from unle.methods.precompile import sampler_compiled_for
-from unle.methods.selection import Selected, certificate_of, select_model, stopping_rows
+from unle.methods.training_pairs import Pairs, standardised_pairs
 from unle.models import AbstractBase, Repeated, in_two_views, over_cells
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.space import Prior

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from unle.errors import Outcome, UnleWarning
-from unle.methods.history import Round, lost, recovered
-from unle.methods.selection import Selected
+from unle.methods.energy_selection import Selected
+from unle.methods.round_history import Round, lost, recovered
 from unle.progress import tell
 from unle.train import Certificate, PaperFit, ValidityFit
 

@@ -20,7 +20,7 @@ import numpy as np
 from unle.errors import InputError
 from unle.methods.abstract_method import AbstractMethod
 from unle.methods.metrics import no_metrics
-from unle.methods.pairs import standardised_pairs
+from unle.methods.training_pairs import standardised_pairs
 from unle.models import AbstractFlow, Ensemble, Maf, NoEnergy, TiltedModel
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.space import Prior

@@ -26,7 +26,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.methods.selection import TRAINED
+from unle.methods.energy_selection import TRAINED_SHARE
 from unle.models import (
     ConditionalLikelihood,
     Ensemble,
@@ -100,7 +100,7 @@ class Fitted(NamedTuple):
     @property
     def trained(self) -> list[bool]:
         """Which of them learned something; their consensus would be blunted by the others."""
-        return [gain >= TRAINED * max(self.gains) for gain in self.gains]
+        return [gain >= TRAINED_SHARE * max(self.gains) for gain in self.gains]
 
 
 class AbstractNormaliser(eqx.Module):

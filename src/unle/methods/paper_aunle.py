@@ -17,9 +17,9 @@ import jax.random as jr
 import numpy as np
 
 from unle.methods.abstract_method import AbstractMethod
-from unle.methods.inputs import apply_space, valid_pairs
 from unle.methods.metrics import no_metrics, record_printed_fit, warn_of_divergence
-from unle.methods.pairs import order_of_rows
+from unle.methods.simulation_inputs import apply_space, valid_pairs
+from unle.methods.training_pairs import order_of_rows
 from unle.models import TiltedLikelihood, TiltedModel
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.simulators import Simulations

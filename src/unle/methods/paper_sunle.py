@@ -28,13 +28,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy.spatial import KDTree
 
 from unle.errors import InputError, UnleWarning
-from unle.methods.history import Round
-from unle.methods.inputs import FEWEST, apply_space
 from unle.methods.metrics import no_metrics, record_printed_fit, warn_of_divergence
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Divi, Online
 from unle.methods.paper_warm_start import PaperCarried, PaperFrame, in_coordinates, known_particles
+from unle.methods.round_history import Round
 from unle.methods.round_state import AbstractRoundState, distance_and_width
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
+from unle.methods.simulation_inputs import FEWEST, apply_space
 from unle.models import AlwaysValid, ConditionalLikelihood, LogNormaliser, Normalised, TiltedModel, with_validity
 from unle.posterior import Posterior, WalkingExchange, WarmChains
 from unle.samplers import FollowingInner

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from unle.methods.pairs import Pairs
 from unle.methods.region_fit import RegionFit
+from unle.methods.training_pairs import Pairs
 from unle.models import AbstractBase, AbstractLikelihood, Ensemble, TiltedModel, length_seen, reach_of
 from unle.posterior import AbstractPosteriorSampler, precompile_sampler
 from unle.space import Prior

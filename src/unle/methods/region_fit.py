@@ -11,10 +11,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from unle.methods.inputs import FEWEST, apply_space, spread_and_standardise
 from unle.methods.neighbourhood import Neighbourhood
 from unle.methods.proposals import Box
 from unle.methods.round_state import AbstractRoundState
+from unle.methods.simulation_inputs import FEWEST, apply_space, spread_and_standardise
 from unle.models import (
     AbstractBase,
     AlwaysValid,

@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.methods.history import Round
-from unle.methods.inputs import FEWEST
+from unle.methods.round_history import Round
+from unle.methods.simulation_inputs import FEWEST
 from unle.simulators import Simulations
 from unle.space import Prior, ThetaSpace, XSpace
 

@@ -8,7 +8,7 @@ A round is two functions, between which a method may train energies:
 A likelihood that is too low at the right parameters is never corrected, as nothing is simulated there.  So every round
 asks whether x_o could be one of its simulations.  If it could in an earlier round and no longer can, rounds have lost
 it and take a step back: to the region of that earlier round, with more caution, and with simulations around the
-parameters whose data came nearest to x_o.  See `unle.methods.history`.
+parameters whose data came nearest to x_o.  See `unle.methods.round_history`.
 """
 
 import time
@@ -24,12 +24,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
-from unle.methods.history import Round, lost, setbacks
-from unle.methods.inputs import FEWEST, apply_space
 from unle.methods.neighbourhood import nearest, outlying
 from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_temperature
 from unle.methods.region_fit import RegionFit, fit_region
+from unle.methods.round_history import Round, lost, setbacks
 from unle.methods.round_state import AbstractRoundState, distance_and_width
+from unle.methods.simulation_inputs import FEWEST, apply_space
 from unle.models import Tempered, TractableLikelihood, ValidPower, geometric_mean, over_cells, with_validity
 from unle.posterior import Posterior, TemperedSmc
 from unle.simulators import Simulations

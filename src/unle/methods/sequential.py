@@ -11,8 +11,8 @@ import numpy as np
 
 from unle.errors import InputError
 from unle.methods.abstract_method import AbstractMethod
-from unle.methods.history import Round, lost
 from unle.methods.metrics import no_metrics, record_losses
+from unle.methods.round_history import Round, lost
 from unle.methods.round_state import AbstractRoundState
 from unle.posterior import Posterior
 from unle.progress import tell

@@ -23,7 +23,7 @@ import numpy as np
 
 from unle.methods.abstract_method import AbstractMethod
 from unle.methods.metrics import no_metrics
-from unle.methods.pairs import standardised_pairs
+from unle.methods.training_pairs import standardised_pairs
 from unle.models import Normalised, ReferencedLikelihood
 from unle.posterior import Exchange, Posterior, TemperedSmc
 from unle.space import Prior

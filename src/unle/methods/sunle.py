@@ -28,13 +28,13 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
-from unle.methods.candidates import best_energies
+from unle.methods.energy_kinds import best_energies
+from unle.methods.energy_selection import Choice, Selected, certificate_of, select_energy, select_model, stopping_rows
 from unle.methods.metrics import no_metrics, record_fit, record_validity, tell_user
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Fitted, Tilted
 from unle.methods.paper_sunle import PaperSUNLE
 from unle.methods.precompile import sampler_compiled_for
 from unle.methods.rounds import RoundState, close_round, open_round
-from unle.methods.selection import Choice, Selected, certificate_of, gated, select_model, stopping_rows
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.models import AbstractBase, Ensemble, TractableLikelihood, in_one_view
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
@@ -275,7 +275,7 @@ class _EnergyData(NamedTuple):
 
     def gate(self, key: PRNGKeyArray, fit: TiltedFit, settings: TiltedTraining) -> Choice:
         """Keep the energies only if they help."""
-        return gated(key, self.joint, self.bases, fit, *self.rows, settings.particles, held=self.held)[0]
+        return select_energy(key, self.joint, self.bases, fit, *self.rows, settings.particles, held=self.held)[0]
 
 
 def _fitted(state: RoundState, fit: TiltedFit, ensemble: Ensemble) -> Fitted:

@@ -27,11 +27,11 @@ from unle.train import (
 )
 
 FEWEST_EFFECTIVE = 50  # draws that an estimate of a normaliser must rest on
-STOPPING = 0.6  # share of the held-out rows by which training stops; the others are for the last decision alone
-TRAINED = 0.5  # share of the best member's held-out gain, below which a member has not learned what there is to learn
-FAR = 3.0  # standard errors; the best is the best of several, by chance too
+STOPPING_SHARE = 0.6  # share of the held-out rows by which training stops; the others are for the last decision alone
+TRAINED_SHARE = 0.5  # of the best member's held-out gain; a member with less has not learned what there is to learn
+REPLACE_ERRORS = 3.0  # standard errors by which a member must be behind the best, which is so by chance too
 FEWEST_ROWS = 10  # of a member, by which it may be found to be behind
-CLEARLY = 2.0  # standard errors of the gain; with one, energies that are of no use would stay one time in six
+KEEP_ERRORS = 2.0  # standard errors of the gain; with one, useless energies would stay one time in six
 
 
 class Selected(NamedTuple):
@@ -89,16 +89,16 @@ def stopping_rows(held: int) -> int:
     """Return how many of the held-out rows, the first ones, training and the kind of energy are decided by.
 
     Example:
-        >>> from unle.methods.selection import stopping_rows
+        >>> from unle.methods.energy_selection import stopping_rows
         >>> [stopping_rows(held) for held in (1, 10, 100)]
         [1, 6, 60]
     """
-    return max(1, round(STOPPING * held))
+    return max(1, round(STOPPING_SHARE * held))
 
 
 def clearly_better(scores: Validation) -> bool:
     """Return whether energies gain more than two standard errors over the bases; False for NaN."""
-    return is_better(scores.rows, errors=CLEARLY)
+    return is_better(scores.rows, errors=KEEP_ERRORS)
 
 
 def simplest_as_good(simple: TiltedFit, full: TiltedFit) -> TiltedFit:
@@ -153,7 +153,7 @@ def select_model(
     def decide(key_train: PRNGKeyArray, key_gate: PRNGKeyArray, bases: AbstractBase) -> Selected:
         seen = view(bases)
         fit, kind = train(key_train, seen)
-        choice, why = gated(key_gate, joint, seen, fit, *rows, particles, held=held, replace=replace)
+        choice, why = select_energy(key_gate, joint, seen, fit, *rows, particles, held=held, replace=replace)
         return Selected(choice, fit, "none" if choice.gain == 0 else kind, why)
 
     best = decide(key_train, key_gate, bases)
@@ -165,7 +165,7 @@ def select_model(
     return decide(key_noisy, key_noisy_gate, noisy.bases)._replace(noise=True)
 
 
-def gated(
+def select_energy(
     key: PRNGKeyArray,
     joint: JointSpace,
     bases: AbstractBase,
@@ -209,7 +209,7 @@ def gated(
     gain, error = float(rows.mean()), _standard_error(rows, ess, particles.normaliser_draws)
     if not ess.min() * particles.normaliser_draws > FEWEST_EFFECTIVE:
         return alone, f"the normaliser of energies rests on {ess.min() * particles.normaliser_draws:.0f} draws"
-    if not gain > CLEARLY * error:  # also for NaN
+    if not gain > KEEP_ERRORS * error:  # also for NaN
         return alone, f"energies gain {gain:+.3f} nats per held-out row, with a standard error of {error:.3f}"
     why = f"energies gain {gain:+.2f} nats per held-out row"
     choice = Choice(models, scores.log_z, gain, rows)
@@ -249,7 +249,7 @@ def _with_trained(choice: Choice, tilts: np.ndarray, of_bases: np.ndarray) -> Ch
     return choice._replace(models=models, log_z=log_z, replaced=int(failed.sum()))
 
 
-def _behind(rows: np.ndarray, *, share: float | None = TRAINED) -> np.ndarray:
+def _behind(rows: np.ndarray, *, share: float | None = TRAINED_SHARE) -> np.ndarray:
     """Return which members score clearly less than the best: than a share of it, if one is given.
 
     Every member is scored on rows of its own, so the two means have errors that add up.
@@ -258,5 +258,5 @@ def _behind(rows: np.ndarray, *, share: float | None = TRAINED) -> np.ndarray:
         return np.zeros(len(rows), bool)
     means, errors = rows.mean(axis=1), rows.std(axis=1, ddof=1) / np.sqrt(rows.shape[1])
     best = int(np.argmax(means))
-    clearly = means[best] - means > FAR * np.hypot(errors, errors[best])
+    clearly = means[best] - means > REPLACE_ERRORS * np.hypot(errors, errors[best])
     return clearly if share is None else clearly & (means < share * means[best])

@@ -9,7 +9,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from unle.errors import Outcome
-from unle.methods.selection import _behind, gated
+from unle.methods.energy_selection import _behind, select_energy
 from unle.models import AbstractEnergy, ConditionalGaussian, NoCorrection, NoEnergy
 from unle.space import Prior, fit_theta_space
 from unle.train import BaseParticles, JointSpace, Splits, TiltedFit, Validation
@@ -41,7 +41,9 @@ def choice_of(members, scales=None, *, replace=True):
     scored = Validation(np.ones(count), np.ones((count, 1)), jnp.zeros(count), jnp.ones(count))
     fit = TiltedFit(Narrow(jnp.asarray(members)), states, scored, Outcome.CONVERGED, [])
     held = ROWS // count
-    return gated(jr.key(3), joint, bases, fit, t, w, Splits(rows, rows), particles, held=held, replace=replace)[0]
+    return select_energy(jr.key(3), joint, bases, fit, t, w, Splits(rows, rows), particles, held=held, replace=replace)[
+        0
+    ]
 
 
 def test_members_that_learned_are_kept_as_they_are():

@@ -1,7 +1,7 @@
 """How much memory the simulations of a fit may take, and how many rows that is.
 
 Example:
-    >>> from unle.methods.memory import as_bytes
+    >>> from unle.methods.memory_limit import as_bytes
     >>> as_bytes("2GB"), as_bytes("1.5 MB"), as_bytes(4096)
     (2000000000, 1500000, 4096)
 """

@@ -1,7 +1,7 @@
 """Simulations as a method trains on them: standardised pairs, in memory or as a window on a store.
 
 Simulations that are in memory are all taken.  Those of a store are read into memory if they fit.  If not, a uniform
-sample of them is: held-out rows are dealt from it, spaces are fitted to it, and a `Stream` renews its training rows
+sample of them is: held-out rows are taken from it, spaces are fitted to it, and a `Stream` renews its training rows
 while training goes on.  One pass over the store, before anything else, draws the sample and looks at every row.
 """
 
@@ -14,9 +14,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
-from unle.methods.inputs import apply_space, as_simulations, enough, in_support, spread_and_standardise, valid_pairs
-from unle.methods.memory import as_bytes, row_bytes
+from unle.methods.memory_limit import as_bytes, row_bytes
 from unle.methods.metrics import no_metrics, record_validity
+from unle.methods.simulation_inputs import (
+    apply_space,
+    as_simulations,
+    enough,
+    in_support,
+    spread_and_standardise,
+    valid_pairs,
+)
 from unle.models import DoublyIntractableLikelihood, TractableLikelihood, over_cells, with_validity
 from unle.progress import progress
 from unle.simulators import Simulations
@@ -27,7 +34,7 @@ from unle.train import Splits, Stream, fit_validity, held_out_size, make_splits
 
 FEWEST_ROWS = 1000  # of a window; a smaller one is no sample of anything
 MOST_HELD_OUT = 0.3  # share of a window that all members together hold out
-WITHIN_CELLS = 30_000  # seed of the places that data have in their cells
+CELL_SEED = 30_000  # of the position of each value in its cell
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -135,7 +142,7 @@ def standardised_pairs(
     if x_space.dim < x_space.dim_x:
         cuts = ()  # what is left of the blocks is not alike
     t = apply_space(theta_space, theta)
-    w = spread_and_standardise(x_space, x, np.random.default_rng(WITHIN_CELLS).uniform(size=x.shape))
+    w = spread_and_standardise(x_space, x, np.random.default_rng(CELL_SEED).uniform(size=x.shape))
     splits = make_splits(key, len(theta), members=members)
     return Pairs(theta_space, x_space, t, w, splits, None, all_theta, all_x, valid, cuts)
 
@@ -148,7 +155,7 @@ def order_of_rows(theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, "n dim
 
     Example:
         >>> import numpy as np
-        >>> from unle.methods.pairs import order_of_rows
+        >>> from unle.methods.training_pairs import order_of_rows
         >>> theta = np.arange(5.0)[:, None]
         >>> theta[order_of_rows(theta, theta)].tolist() == theta[::-1][order_of_rows(theta[::-1], theta)].tolist()
         True
@@ -167,8 +174,8 @@ def _hashed(rows: np.ndarray) -> np.ndarray:
 
 def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members: int, room: int) -> Pairs:
     seed = np.asarray(jr.key_data(key)).tolist()
-    rows, lots = _sample(store, prior, room, seed)
-    theta, x, lots_valid = rows.theta[rows.valid], rows.x[rows.valid], lots[rows.valid]
+    rows, hashes = _sample(store, prior, room, seed)
+    theta, x, valid_hashes = rows.theta[rows.valid], rows.x[rows.valid], hashes[rows.valid]
     tally = store.tally()
     enough(len(theta), lambda: f"{tally.count} simulations: {tally.valid} valid.")
     warnings.warn(
@@ -187,16 +194,16 @@ def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members:
     # All members hold out all held-out rows: there are others to train on, and a row that stays would weigh too much.
     held = min(held_out_size(len(theta)), int(MOST_HELD_OUT * len(theta) / members))
     first = members * held
-    places = np.arange(first, len(theta))
-    dealt = np.tile(places, (members, 1)), np.arange(first).reshape(members, held)
-    splits = Splits(*(on_device(rows, np.int32) for rows in dealt))
-    last = int(lots_valid[first - 1]), int(lots[-1])
-    stream = Stream(store, standardise, places, held_out=last[0], window=last[1], seed=seed)
+    training_rows = np.arange(first, len(theta))
+    rows_of_members = np.tile(training_rows, (members, 1)), np.arange(first).reshape(members, held)
+    splits = Splits(*(on_device(rows, np.int32) for rows in rows_of_members))
+    last = int(valid_hashes[first - 1]), int(hashes[-1])
+    stream = Stream(store, standardise, training_rows, held_out=last[0], window=last[1], seed=seed)
     return Pairs(theta_space, x_space, *standardise(theta, x), splits, stream, rows.theta, rows.x, rows.valid)
 
 
 def _sample(store: SimulationStore, prior: Prior, size: int, seed: list[int]) -> tuple[StoredRows, np.ndarray]:
-    """Look at every row once, and return a uniform sample of them with its lots, in the order of these."""
+    """Look at every row once, and return a uniform sample of them with their hashes, in the order of these."""
     if store.dim() != prior.dim:
         raise InputError(f"expected theta with {prior.dim} columns, as the prior; got {store.dim()}.")
     reservoir, width = Reservoir(size, seed), store.width(None) or 0

@@ -15,12 +15,12 @@ from functools import reduce
 
 from jaxtyping import PRNGKeyArray
 
-from unle.methods.selection import clearly_better, simplest_as_good
+from unle.methods.energy_selection import clearly_better, simplest_as_good
 from unle.space.host_device import split
 from unle.train import TiltedFit, WarmStart, pair_particles
 
-MOSTLY = 0.75  # of the gain of full energies: with that the residuals say nearly all
-CONTINUED = 0.4  # of the training schedule, its end, for energies that were theta-free
+SIMPLE_SHARE = 0.75  # of the gain of full energies, from which on the residuals say nearly all
+CONTINUED_SCHEDULE = 0.4  # share of the training schedule, its end, for energies that were theta-free
 
 
 def best_energies(
@@ -38,9 +38,9 @@ def best_energies(
     learned = full.validation is not None and clearly_better(full.validation)
     free = train(key_free, sees_theta=False, aim=full.gain if learned else 0.0)
     kinds = {"theta-free": free}
-    if free.validation is not None and clearly_better(free.validation) and free.gain >= MOSTLY * full.gain:
+    if free.validation is not None and clearly_better(free.validation) and free.gain >= SIMPLE_SHARE * full.gain:
         begun = WarmStart(free.energies, pair_particles(free.particles))
-        kinds["continued"] = train(key_continued, sees_theta=True, start=begun, share=CONTINUED)
+        kinds["continued"] = train(key_continued, sees_theta=True, start=begun, share=CONTINUED_SCHEDULE)
     kinds["full"] = full
     best = reduce(simplest_as_good, kinds.values())
     return best, next(name for name, fit in kinds.items() if fit is best)
