@@ -70,7 +70,7 @@ class Posterior(eqx.Module):
         """Say what of, from which data, and how it is sampled, in a few lines."""
         x_space = self.likelihood.space_of_x()
         lines = [f"Posterior of {self.prior.dim} parameters", f"  prior: {self.prior!r}"]
-        lines += [f"  likelihood: {type(self.likelihood).__name__}"]
+        lines += [f"  likelihood: {_described(self.likelihood)}"]
         if x_space is not None:
             left_out = x_space.dim_x - x_space.dim
             lines += [
@@ -199,6 +199,18 @@ class Posterior(eqx.Module):
         if warn and x_space is not None and (message := x_space.observation_warning(rows)):
             warnings.warn(message, UnleWarning, stacklevel=4)
         return rows
+
+
+def _described(likelihood: Any) -> str:
+    """Name a likelihood, what it is made of, and which base and energy were kept."""
+    name, inside = type(likelihood).__name__, getattr(likelihood, "likelihood", None)
+    if inside is not None:
+        return f"{name} of {_described(inside)}"
+    model = getattr(likelihood, "models", getattr(likelihood, "model", None))
+    parts = [type(getattr(model, part)).__name__ for part in ("base", "energy") if hasattr(model, part)]
+    members = np.shape(getattr(likelihood, "log_z", 0.0))
+    parts = [f"{members[0]} member" + "s" * (members[0] != 1), *parts] if members else parts
+    return f"{name} ({', '.join(parts)})" if parts else name
 
 
 @eqx.filter_jit
