@@ -39,7 +39,7 @@ def make(store, drawn, seed=SEED):
 def taken(stream, n):
     fresh = stream.take(n)
     np.testing.assert_array_equal(fresh.w, 2 * fresh.t)
-    return np.asarray(fresh.t)[:, 0].astype(int).tolist(), np.asarray(fresh.places)
+    return np.asarray(fresh.t)[:, 0].astype(int).tolist(), np.asarray(fresh.indices)
 
 
 def test_every_row_enters_once_in_a_pass_and_held_out_rows_never_do(store, drawn):

@@ -241,7 +241,7 @@ def monomials(t: Any, degree: int) -> Any:
 def below_diagonal(values: Float[Array, " entries"], k: int) -> Float[Array, "k k"]:
     """Return the (k, k) matrix with the given values below its diagonal, by rows, and zeros elsewhere.
 
-    Numbers are fetched rather than put in their places, which is faster on a CPU, and quicker to compile.
+    Numbers are fetched rather than scattered, which is faster on a CPU, and quicker to compile.
 
     Example:
         >>> import jax.numpy as jnp
@@ -249,6 +249,6 @@ def below_diagonal(values: Float[Array, " entries"], k: int) -> Float[Array, "k 
         >>> below_diagonal(jnp.array([1.0, 2.0, 3.0]), 3).tolist()
         [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [2.0, 3.0, 0.0]]
     """
-    places = np.full((k, k), values.shape[0])  # of the zero that is appended
-    places[np.tril_indices(k, -1)] = np.arange(values.shape[0])
-    return jnp.append(values, 0.0)[places]
+    indices = np.full((k, k), values.shape[0])  # of the zero that is appended
+    indices[np.tril_indices(k, -1)] = np.arange(values.shape[0])
+    return jnp.append(values, 0.0)[indices]

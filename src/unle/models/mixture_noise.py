@@ -46,9 +46,9 @@ class MixtureNoise(eqx.Module):
         """Draw n of v."""
         key_component, key_normal = jr.split(key)
         k, _ = self.means.shape
-        lots = jr.uniform(key_component, (n * k,)).reshape(n, k)
+        uniforms = jr.uniform(key_component, (n * k,)).reshape(n, k)
         below = jnp.cumsum(jnp.exp(self.log_weights), axis=1)[:, :-1]
-        component = jnp.sum(lots[:, :, None] > below, axis=2)
+        component = jnp.sum(uniforms[:, :, None] > below, axis=2)
         coordinate = jnp.arange(k)
         return self.means[coordinate, component] + self.scales[coordinate, component] * normals(key_normal, n, k)
 

@@ -113,8 +113,8 @@ def certify(
     members, rows = held_out.shape
     rows = np.asarray(held_out)[:, np.linspace(0, rows - 1, min(rows, MOST_ROWS)).astype(int)]
     key = jr.key(SEED)
-    found = _examine(host_keys(key, members), models, t, w, jnp.asarray(rows))
-    log_weights, highest, tilts, gains = (np.asarray(part, float) for part in found)
+    examined = _examine(host_keys(key, members), models, t, w, jnp.asarray(rows))
+    log_weights, highest, tilts, gains = (np.asarray(part, float) for part in examined)
     if not all(np.isfinite(part).all() for part in (log_weights, tilts, gains)):
         return Certificate(*[float("nan")] * 6)
     estimates, errors = zip(*map(_log_mean, log_weights), strict=True)

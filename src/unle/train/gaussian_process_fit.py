@@ -223,5 +223,5 @@ def _length_scales(
 
     first = np.zeros(t.shape[1]) + np.log(2.0) if start is None else np.log(start)
     bounds = [tuple(np.log(SCALES))] * t.shape[1]
-    found = minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps})
-    return np.exp(found.x), -float(found.fun)
+    optimum = minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps})
+    return np.exp(optimum.x), -float(optimum.fun)

@@ -89,7 +89,7 @@ def log_z_at(
 
     def one(key, t):
         key_draw, key_bridge = jr.split(key)
-        cloud, info = bridge(
+        particles_at_end, info = bridge(
             key_bridge,
             Particles.equal(likelihood.draws(key_draw, particles)),
             likelihood.log_reference,
@@ -100,10 +100,10 @@ def log_z_at(
             ess_threshold=0.5 if moves else 0.0,
             log_ratio=lambda v: likelihood.log_tilt(t, v),
         )
-        gradients = jax.vmap(lambda v: jax.grad(likelihood.log_tilt)(t, v))(cloud.positions)
-        share = jnp.minimum(info.ess, ess(cloud.log_weights))
+        gradients = jax.vmap(lambda v: jax.grad(likelihood.log_tilt)(t, v))(particles_at_end.positions)
+        share = jnp.minimum(info.ess, ess(particles_at_end.log_weights))
         variance = temperatures * (1 / jnp.maximum(share, 1e-6) - 1) / particles
-        return LogZEstimates(info.log_z, cloud.mean(gradients), jnp.sqrt(variance), share)
+        return LogZEstimates(info.log_z, particles_at_end.mean(gradients), jnp.sqrt(variance), share)
 
     keys = jr.split(key, t.shape[0])
     return jax.lax.map(lambda pair: one(*pair), (keys, t), batch_size=min(THETA_AT_ONCE, t.shape[0]))

@@ -59,10 +59,10 @@ def fit_noise(bases: AbstractBase, t: Float[Array, "n dim"], w: Float[Array, "n 
     v = np.asarray(_residuals(bases, t, w, splits.held_out), float)
     if isinstance(bases, Repeated):
         v = v[..., np.array(bases.blocks)]  # all measurements have the same noise
-    found = best_noise(v.reshape(-1, v.shape[-1]))
-    if found is None:
+    fitted = best_noise(v.reshape(-1, v.shape[-1]))
+    if fitted is None:
         return None
-    noise, gain = found
+    noise, gain = fitted
     noisy = with_noise(one, noise, members=splits.held_out.shape[0])
     noisy = Repeated(noisy, bases.blocks) if isinstance(bases, Repeated) else noisy
     return Noisy(noisy, gain.reshape(*splits.held_out.shape, -1).sum(axis=2))

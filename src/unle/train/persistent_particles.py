@@ -111,7 +111,7 @@ class _Moving(AbstractParticles):
     def _space(self, joint: JointSpace, t: Float[Array, "m dim"]) -> AbstractSpace:
         return DataSpace(t) if self.at_data else joint
 
-    def _cloud(self, space: AbstractSpace, base: AbstractBase, state: ChainState, acceptance) -> ParticleBatch:
+    def _as_batch(self, space: AbstractSpace, base: AbstractBase, state: ChainState, acceptance) -> ParticleBatch:
         seen = jax.vmap(lambda position: space.seen(base, position))(state.particles.positions)
         size = jnp.mean(self.step_size.value(state.step_state))
         return ParticleBatch(seen, state.particles.log_weights, of_base=False, acceptance=acceptance, step_size=size)
@@ -152,7 +152,7 @@ class PersistentChains(_Moving):
             how |= {"still": space.still, "step_size": self.step_size}
             run = run_chains_given(key_move, positions, density, **how)
         state = ChainState(Particles.equal(run.positions), run.step_state, state.t)
-        return state, self._cloud(space, new.base, state, run.acceptance)
+        return state, self._as_batch(space, new.base, state, run.acceptance)
 
 
 class WarmSmc(_Moving):
@@ -206,7 +206,7 @@ class WarmSmc(_Moving):
         if self.fresh:
             positions = _refreshed(key_refresh, space, positions, new)
         state = ChainState(Particles(positions, particles.log_weights), info.step_state, state.t)
-        return state, self._cloud(space, new.base, state, info.acceptance)
+        return state, self._as_batch(space, new.base, state, info.acceptance)
 
 
 def _refreshed(key, space: AbstractSpace, positions, model: TiltedModel):

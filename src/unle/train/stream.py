@@ -27,15 +27,15 @@ Standardise = Callable[[np.ndarray, np.ndarray], tuple[Float[Array, "n dim"], Fl
 
 
 class Fresh(NamedTuple):
-    """Rows that take the places of others.
+    """Rows that replace others.
 
     Attributes:
-        places: in the window.
+        indices: in the window.
         t: standardised parameters.
         w: standardised data.
     """
 
-    places: Int[Array, " m"]
+    indices: Int[Array, " m"]
     t: Float[Array, "m dim"]
     w: Float[Array, "m data"]
 
@@ -46,7 +46,7 @@ class Stream:
     Args:
         store: of all simulations; it must stay open and must not change.
         standardise: turns raw (theta, x) into (t, w).
-        places: of the training rows in the window; the others never change.
+        training: indices of the training rows in the window; the others never change.
         held_out: largest lot of a row that is held out, see `unle.store.row_hashes`.
         window: largest lot of a row that is in the window at first.
         seed: of the lots, and of the order in which rows come.
@@ -56,13 +56,13 @@ class Stream:
         self,
         store: SimulationStore,
         standardise: Standardise,
-        places: Int[np.ndarray, " m"],
+        training: Int[np.ndarray, " m"],
         *,
         held_out: int,
         window: int,
         seed: Sequence[int],
     ):
-        self._standardise, self._places = standardise, places
+        self._standardise, self._training = standardise, training
         self._store, self._seed, self._held_out, self._window = store, tuple(seed), held_out, window
         self._rows, self._oldest = self._passes(), 0
         self._rest: StoredRows | None = None
@@ -74,21 +74,21 @@ class Stream:
         return self._store.count()
 
     def take(self, n: int) -> Fresh:
-        """Return n rows for the places of the n oldest, or for all places if they are fewer."""
-        n = min(n, len(self._places))
+        """Return n rows in place of the n oldest, or of all training rows if they are fewer."""
+        n = min(n, len(self._training))
         parts = [] if self._rest is None else [self._rest]
         while sum(len(part.id) for part in parts) < n:
             parts.append(next(self._rows))
         rows = StoredRows.concatenate(parts)
         self._rest = rows.take(np.arange(n, len(rows.id)))
-        places = self._places[(self._oldest + np.arange(n)) % len(self._places)]
-        self._oldest = (self._oldest + n) % len(self._places)
+        indices = self._training[(self._oldest + np.arange(n)) % len(self._training)]
+        self._oldest = (self._oldest + n) % len(self._training)
         self.taken += n
-        return Fresh(jnp.asarray(places), *self._standardise(rows.theta[:n], rows.x[:n]))
+        return Fresh(jnp.asarray(indices), *self._standardise(rows.theta[:n], rows.x[:n]))
 
     def _passes(self) -> Iterator[StoredRows]:
         """Yield valid training rows for ever, span by span; what is in the window at first is not in the first pass."""
-        mixing = min(max(SHORTEST_SPAN, len(self._places) // SPANS_IN_WINDOW), LONGEST_SPAN)
+        mixing = min(max(SHORTEST_SPAN, len(self._training) // SPANS_IN_WINDOW), LONGEST_SPAN)
         size = max(mixing, self._store.count() // MOST_SPANS)
         spans, width = self._store.spans(size), self._store.width(None) or 0
         for number in count():
@@ -103,10 +103,10 @@ class Stream:
 def renewed(rows: tuple[Array, Array], stream: Stream, n: int) -> tuple[Array, Array]:
     """Return the window (t, w) with n rows of it replaced."""
     fresh = stream.take(n)
-    return scatter_rows(rows, fresh.places, (fresh.t, fresh.w))
+    return scatter_rows(rows, fresh.indices, (fresh.t, fresh.w))
 
 
 @eqx.filter_jit
-def scatter_rows(values: PyTree[Array], places: Int[Array, " m"], fresh: PyTree[Array]) -> PyTree[Array]:
-    """Return arrays with other rows at these places."""
-    return jax.tree.map(lambda old, new: old.at[places].set(new), values, fresh)
+def scatter_rows(values: PyTree[Array], indices: Int[Array, " m"], fresh: PyTree[Array]) -> PyTree[Array]:
+    """Return arrays with other rows at these indices."""
+    return jax.tree.map(lambda old, new: old.at[indices].set(new), values, fresh)

@@ -136,7 +136,7 @@ def fit_tilted(
         t, w, r = before.data
         if stream is not None and number:
             fresh = stream.take(settings.chunk * settings.batch)
-            t, w = scatter_rows((t, w), fresh.places, (fresh.t, fresh.w))
+            t, w = scatter_rows((t, w), fresh.indices, (fresh.t, fresh.w))
             r = _scatter_features(r, bases, fresh)
         with nullcontext() if number else meanwhile(compile_validation):
             chunk_keys = keys(key, members, 3)
@@ -273,7 +273,7 @@ def _features(bases: AbstractBase, t, w, *, block: int | None) -> Float[Array, "
 
 @eqx.filter_jit
 def _scatter_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "member n seen"]:
-    return r.at[:, fresh.places].set(_features.function(bases, fresh.t, fresh.w, block=BLOCK_ROWS))
+    return r.at[:, fresh.indices].set(_features.function(bases, fresh.t, fresh.w, block=BLOCK_ROWS))
 
 
 @partial(large_program, options=TRAINING_OPTIONS)
