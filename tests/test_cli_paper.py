@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from unle.cli import app
 
-RUN = ["run", "bimodal", "--paper", "--observation", "1", "--no-report"]
+RUN = ["run", "bimodal", "--paper", "--observation", "1"]
 
 
 def test_a_run_of_the_paper_is_kept_and_said_to_be_one(tmp_path):
@@ -15,6 +15,11 @@ def test_a_run_of_the_paper_is_kept_and_said_to_be_one(tmp_path):
     result = CliRunner().invoke(app, [*RUN, *options])
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["paper"] is True
+    assert "verdict: " in result.output
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "energy of theta and x" in page  # the figure of the training
+    watched = CliRunner().invoke(app, ["watch", str(tmp_path / "run"), "--once"])
+    assert watched.exit_code == 0, watched.output
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from unle.methods import AbstractSequential
 from unle.methods.metrics import record_losses
 from unle.methods.neighbourhood import OUTSIDE, nearest, outlying
 from unle.methods.proposals import Box, draw_around
-from unle.methods.round_history import MOST_SETBACKS, Round, lost, recovered, setbacks
+from unle.methods.round_history import MOST_SETBACKS, Round, lost, recovered, setbacks_of
 from unle.methods.rounds import RoundState, close_round, open_round
 from unle.methods.sequential import SequentialRun, round_sizes
 from unle.space import Prior
@@ -63,7 +63,7 @@ def test_rounds_that_lost_the_observation_come_back():
     state = METHOD.update(state, (theta, curved(theta, 1)))
     done = state.history[-1]
     assert not done.contains
-    assert setbacks(state.history) == [None, 0]
+    assert setbacks_of(state.history) == [None, 0]
     assert lost(state.history) is not None
     assert done.used == 2 * SIZE  # everywhere again: simulations of all rounds
     assert "x_o outside of them" in describe_round(done, 4)
@@ -131,7 +131,7 @@ def test_an_impossible_observation_is_reported_and_not_fought_for_without_end(se
     assert run.lost is not None
     assert sentence in run.lost
     assert str(caught[-1].message) == run.lost
-    assert sum(back is not None for back in setbacks(run.rounds)) == backs
+    assert sum(back is not None for back in setbacks_of(run.rounds)) == backs
     noted = next(record for record in notes if record["stage"] == "lost")
     assert (noted["reason"], noted["recovered"]) == (run.lost, False)
 
@@ -140,9 +140,9 @@ def test_steps_back_come_to_an_end():
     def history(*values):
         return [Round(i, 1, 1.0, 1, 1.0, 0.0, 1.0, 0.0, outlying=value) for i, value in enumerate(values)]
 
-    assert setbacks(history(0.0, 9.0, 9.0, 1.0, 9.0, 9.0, 9.0)) == [None, 0, 0, None, 3, None, None]
+    assert setbacks_of(history(0.0, 9.0, 9.0, 1.0, 9.0, 9.0, 9.0)) == [None, 0, 0, None, 3, None, None]
     assert MOST_SETBACKS == 3
-    assert setbacks(history(9.0, 9.0, 1.0)) == [None, None, None]  # closing in is no loss
+    assert setbacks_of(history(9.0, 9.0, 1.0)) == [None, None, None]  # closing in is no loss
     assert lost([]) is None
     assert recovered(history(0.0, 9.0, 9.0)) is None
     assert "3 steps back" in (lost(history(0.0, 9.0, 9.0, 9.0, 9.0)) or "")
@@ -184,7 +184,7 @@ def test_counts_that_are_zero_close_to_the_observation():
         state = method.update(state, simulated(state.propose(), number))
     run = method.finish(state)
     assert run.lost is None
-    assert setbacks(run.rounds)[1] in (None, 0)  # never left, or found again
+    assert setbacks_of(run.rounds)[1] in (None, 0)  # never left, or found again
     grid = np.linspace(-3, 3, 6001)[:, None]
     log_rates = grid * np.linspace(4, 0, 10) - np.where(np.arange(10) < 5, 0.0, 5.0)
     weights = np.exp((x_o * log_rates - np.exp(log_rates)).sum(axis=1))

@@ -176,7 +176,7 @@ def test_energies_that_no_longer_help_are_dropped(monkeypatch):
     theta = state.propose()
     state = method.update(state, (theta, two_peaks(theta, np.random.default_rng(0))))
     assert state.history[0].energies
-    monkeypatch.setattr(sunle._EnergyData, "gate", lambda *_, **__: sunle.Choice(None, None, 0.0))
+    monkeypatch.setattr(sunle._EnergyData, "select_energy", lambda *_, **__: sunle.Choice(None, None, 0.0))
     theta = state.propose()
     state = method.update(state, (theta, two_peaks(theta, np.random.default_rng(1))))
     assert not state.history[1].energies

@@ -1,4 +1,13 @@
-"""Methods: from simulations to a posterior, one file each."""
+"""Methods: from simulations to a posterior.
+
+In come simulations (or a simulator), a prior and settings; out comes a `Posterior`, or a `SequentialRun` that has one.
+
+Read `aunle` first, with `training_pairs` (standardised data), `energy_kinds` and `energy_selection` (which energies are
+trained, and which kept).  Then `sequential` (the loop over rounds), `round_state`, `rounds`, with `region_fit` (what a
+round fits), `proposals` (where it simulates next), `neighbourhood` and `round_history` (is x_o lost?).  Then `sunle`,
+with `normalisers`.  `nle`, `snle` and `smnle` are baselines, `paper_*` the algorithms of the paper, and
+`simulation_inputs`, `memory_limit`, `precompile` and `metrics` helpers.
+"""
 
 from unle.methods.aunle import AUNLE
 from unle.methods.nle import NLE

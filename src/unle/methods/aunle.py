@@ -4,9 +4,11 @@ r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations
 2. Fit an ensemble of bases q0(x | theta); if x turns out to be repeated measurements, one base for all of them.
 3. Train the members' energies by maximum likelihood of the tilted joint model p(theta) q0(x | theta) exp(-E) / Z.
 4. Keep the energies if they raise the likelihood of rows that their training has not seen, and if their normaliser can
-   be relied on (`unle.train.certificate`).  Where residuals of the base are clearly not Gaussian, and energies do not
-   make up for that, give them a density of their own (`unle.train.noise_fit`), and try energies on top of it.
-5. Multiply by P(valid | theta) if simulations failed.
+   be relied on (`unle.train.certificate`).
+5. Where residuals of the base are clearly not Gaussian, and energies do not make up for that, give them a density of
+   their own (`unle.train.noise_fit`), and repeat 3 and 4 on top of it.
+6. Integrate over the cells of counts and other discrete data (`unle.space.cells`), and multiply by P(valid | theta) if
+   simulations failed.
 
 Reference: Glaser et al., "Maximum likelihood learning of unnormalized models for simulation-based inference", 2023.
 """
@@ -151,15 +153,23 @@ class AUNLE(AbstractMethod):
         record_fit(metrics, selected, certificate, repeats=bases.repeats if isinstance(bases, Repeated) else 1)
         tell_user(selected, certificate)
         ensemble = selected.choice.ensemble(pairs.theta_space, pairs.x_space)
-        # Energies whose particles follow the prior have P(valid | theta) in them: they were fitted to valid rows.
-        if selected.kind != "none" and not self.training.particles.at_data:
+        # A joint model over the prior, fitted to valid rows, has learned p(valid, x | theta): the probability that a
+        # simulation is valid is part of it.  Over the parameters of the valid rows (`at_data`) it is not.
+        if selected.choice.has_energies and not self.training.particles.at_data:
             return Posterior(self.prior, over_cells(ensemble), self.sampler)
         return Posterior(self.prior, pairs.given_valid(key_valid, ensemble, metrics), self.sampler)
 
     def _standardise(self, key: PRNGKeyArray, simulations: Any, memory: int | float | str | None) -> Pairs:
         work = self.base.work_per_row(self.prior.dim)
-        how = {"memory": memory, "work": work, "repetition": self.repetition}
-        pairs = standardised_pairs(key, simulations, self.prior, members=self.members, **how)
+        pairs = standardised_pairs(
+            key,
+            simulations,
+            self.prior,
+            members=self.members,
+            memory=memory,
+            work=work,
+            repetition=self.repetition,
+        )
         if pairs.stream is not None and isinstance(self.training.particles, PairedChains | PairedSmc):
             raise InputError(
                 "expected particles that do not belong to single simulations, of which only some are in "

@@ -80,6 +80,11 @@ class Choice(NamedTuple):
     certificate: Certificate | None = None
     replaced: int = 0
 
+    @property
+    def has_energies(self) -> bool:
+        """Whether energies were kept."""
+        return self.gain != 0
+
     def ensemble(self, theta_space: ThetaSpace, x_space: XSpace) -> Ensemble:
         """Return the likelihood of theta and x as they are."""
         return Ensemble(theta_space, x_space, self.models, self.log_z)
@@ -154,7 +159,7 @@ def select_model(
         seen = view(bases)
         fit, kind = train(key_train, seen)
         choice, why = select_energy(key_gate, joint, seen, fit, *rows, particles, held=held, replace=replace)
-        return Selected(choice, fit, "none" if choice.gain == 0 else kind, why)
+        return Selected(choice, fit, kind if choice.has_energies else "none", why)
 
     best = decide(key_train, key_gate, bases)
     noisy = fit_noise(bases, t, w, Splits(splits.train, splits.held_out[:, :held]))

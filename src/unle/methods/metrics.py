@@ -69,9 +69,9 @@ def record_printed_fit(metrics: Callable[..., None], fit: PaperFit, *, steps_bac
         stage="fitted",
         energy="as printed",
         gain=fit.gain,
-        outcome=str(fit.outcome),
+        outcome=fit.outcome.name,
         steps_back=steps_back,
-        looks=len(fit.history),
+        chunks=len(fit.history),
         acceptance=last["acceptance"],
         gap=last["gap"],
     )

@@ -86,4 +86,4 @@ class NLE(AbstractMethod):
         held_out = -float(np.mean(np.asarray(outcome.losses)))
         metrics(stage="fitted", held_out_log_likelihood=held_out, steps=outcome.steps)
         ensemble = Ensemble(pairs.theta_space, pairs.x_space, TiltedModel(flows, NoEnergy()), jnp.zeros(self.members))
-        return Posterior(self.prior, pairs.given_valid(key_validity, ensemble), self.sampler)
+        return Posterior(self.prior, pairs.given_valid(key_validity, ensemble, metrics), self.sampler)

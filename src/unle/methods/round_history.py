@@ -45,26 +45,35 @@ class Round(NamedTuple):
         return self.outlying <= OUTSIDE
 
 
-def setbacks(history: Sequence[Round]) -> list[int | None]:
+def setbacks(outlying: Sequence[float]) -> list[int | None]:
     """Return for every round the earlier one it went back to, because that one's simulations still contained x_o.
 
     None for a round that did not go back: its own simulations contain x_o, or none before did, or that was tried often
     enough.
+
+    Args:
+        outlying: how far x_o lies outside of the simulations of each round; see `Round`.
     """
-    good, times, found = None, 0, []
-    for done in history:
-        back = None if done.contains or times == MOST_SETBACKS else good
-        found.append(back)
-        times += back is not None
-        good = done.number if done.contains else good
-    return found
+    latest_good, times, earlier = None, 0, []
+    for number, distance in enumerate(outlying):
+        contains = distance <= OUTSIDE
+        back_to = None if contains or times == MOST_SETBACKS else latest_good
+        earlier.append(back_to)
+        times += back_to is not None
+        latest_good = number if contains else latest_good
+    return earlier
+
+
+def setbacks_of(history: Sequence[Round]) -> list[int | None]:
+    """Return the same for rounds that are done."""
+    return setbacks([done.outlying for done in history])
 
 
 def lost(history: Sequence[Round]) -> str | None:
     """Return a sentence if the simulations of the last round exclude x_o, else None."""
     if not history or history[-1].contains:
         return None
-    last, times = history[-1], sum(back is not None for back in setbacks(history))
+    last, times = history[-1], sum(back is not None for back in setbacks_of(history))
     good = [done.number for done in history if done.contains]
     if not good:
         return (
@@ -80,7 +89,7 @@ def lost(history: Sequence[Round]) -> str | None:
 
 def recovered(history: Sequence[Round]) -> str | None:
     """Return a sentence if rounds lost x_o on the way and found it again, else None."""
-    times = [number + 1 for number, back in enumerate(setbacks(history)) if back is not None]
+    times = [number + 1 for number, back in enumerate(setbacks_of(history)) if back is not None]
     if not times or not history[-1].contains:
         return None
     rounds = "round " + str(times[0]) if len(times) == 1 else "rounds " + ", ".join(str(number) for number in times)

@@ -27,7 +27,7 @@ from unle.errors import InputError, UnleWarning
 from unle.methods.neighbourhood import nearest, outlying
 from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_temperature
 from unle.methods.region_fit import RegionFit, fit_region
-from unle.methods.round_history import Round, lost, setbacks
+from unle.methods.round_history import Round, lost, setbacks, setbacks_of
 from unle.methods.round_state import AbstractRoundState, distance_and_width
 from unle.methods.simulation_inputs import FEWEST, apply_space
 from unle.models import Tempered, TractableLikelihood, ValidPower, geometric_mean, over_cells, with_validity
@@ -38,10 +38,10 @@ from unle.space.host_device import on_device
 from unle.train import AbstractBaseTraining
 
 FEWEST_PROPOSALS = 1000  # draws of the tempered posterior from which the next parameters are taken, at least
-AROUND_STREAM = 40_000  # makes random numbers of their own out of the seed
-EXTRA_SHARE = 0.1  # of a round's simulations, made around the nearest ones after a loss; doubled with every loss,
-MOST_EXTRA_SHARE = 0.5  # up to this
-FEWEST_COMPARED = 20  # simulations that x_o is compared with; a smaller round borrows from those before
+AROUND_KEY = 40_000  # makes random numbers of their own out of the seed
+EXTRA_SHARE = 0.1  # of a round, drawn around the nearest simulations after x_o was lost; doubles with every loss
+MOST_EXTRA_SHARE = 0.5
+FEWEST_COMPARED = 20  # valid simulations that x_o is compared with; of a smaller round, the latest ones of all rounds
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RoundState(AbstractRoundState):
     Attributes:
         spaces: standardise theta and x by the first round; None before it.
         boxes: region around the parameters of every round so far and of the next, in these coordinates.
-        fit: of the latest round; None before the first, and after a round that was recalled.
+        fit: of the latest round; None before the first round, and after a round restored from disk (`recall`).
     """
 
     spaces: tuple[ThetaSpace, XSpace] | None = None
@@ -86,7 +86,7 @@ class RoundState(AbstractRoundState):
     @property
     def steps_back(self) -> int:
         """How often rounds so far went back to an earlier region."""
-        return sum(back is not None for back in setbacks(self.history))
+        return sum(back is not None for back in setbacks_of(self.history))
 
     def with_simulations(self, simulations: Any) -> tuple["RoundState", Simulations]:
         """Return the state with the simulations of this round; the first round fixes the coordinates."""
@@ -153,8 +153,7 @@ def open_round(state: RoundState, simulations: Any, *, base: AbstractBaseTrainin
     started = time.perf_counter()
     state, simulations = state.with_simulations(simulations)
     distance = _distance_outside(state, simulations)
-    this = Round(state.number, 0, 1.0, 0, 1.0, 0.0, 1.0, 0.0, outlying=distance)
-    back_to = setbacks([*state.history, this])[-1]
+    back_to = setbacks([*(done.outlying for done in state.history), distance])[-1]
     if back_to is not None:
         state = replace(state, carried=None)  # energies of a region without x_o
     keys = jr.split(jr.fold_in(jr.key(state.seed), state.number), 3)
@@ -203,12 +202,13 @@ def _draw_tempered(opened: OpenRound, energies: TractableLikelihood | None) -> t
     state, fit = opened.state, opened.state.fitting
     wanted = FEWEST_EFFECTIVE if opened.back_to is None else FEWEST_EFFECTIVE * 2 ** (state.steps_back + 1)
     likelihood = over_cells(geometric_mean(fit.likelihood if energies is None else energies))
-    # Outside of the region, where they were not trained, energies say nothing.
-    judged = likelihood if energies is None else with_validity(likelihood, fit.region)
-    beta = _supported_power(state, judged, wanted)
+    # Outside of the region that they were trained in, energies are arbitrary: the power is chosen with the region.
+    in_region = likelihood if energies is None else with_validity(likelihood, fit.region)
+    beta = _supported_power(state, in_region, wanted)
     target = fit.restrict(Tempered(likelihood, on_device(beta)))
     if fit.validity is not None:
-        # One factor more for all rows of x_o together; none for draws that nobody will simulate.
+        # P(valid | theta) enters once more, to the power 1 / rows per row, so that parameters that fail are proposed
+        # less.  After the last round nothing is simulated: power 0.
         power = on_device(0.0 if state.is_last else 1 / len(state.x_o))
         target = with_validity(target, ValidPower(fit.validity.validity, power))
     posterior = Posterior(state.prior, target, TemperedSmc())
@@ -243,11 +243,14 @@ def _distance_outside(state: RoundState, simulations: Simulations) -> float:
 
 
 def _step_of_whole_numbers(state: RoundState) -> Float[np.ndarray, " dim_x"]:
-    """Return the step from x_o to the next whole number in standard coordinates; 0 where data are not whole."""
+    """Return the step from x_o to the next whole number in standard coordinates; 0 where data are not whole.
+
+    Where counts hardly vary, the next count is near nevertheless.
+    """
     x, x_o = state.simulations.valid_x, state.x_o
     whole = np.all(x == np.round(x), axis=0) & np.all(x_o == np.round(x_o), axis=0)
-    typical = np.median(x_o, axis=0)[None]
-    return np.abs(state.standard_x(typical + whole) - state.standard_x(typical))[0]
+    typical, one_step = np.median(x_o, axis=0)[None], np.where(whole, 1.0, 0.0)
+    return np.abs(state.standard_x(typical + one_step) - state.standard_x(typical))[0]
 
 
 def _region_to_fit(state: RoundState, back_to: int | None) -> Box:
@@ -259,7 +262,7 @@ def _region_to_fit(state: RoundState, back_to: int | None) -> Box:
     if back_to is None:
         return state.boxes[-1]
     around = Box.around(_nearest_theta(state, max(2 * FEWEST, len(state.simulations) // 10)))
-    tried = setbacks(state.history)[-1] is not None
+    tried = setbacks_of(state.history)[-1] is not None
     return around if tried else state.boxes[back_to].joined(around)
 
 
@@ -272,11 +275,11 @@ def _nearest_theta(state: RoundState, n: int) -> Float[np.ndarray, "near dim"]:
 
 def _draw_around_nearest(state: RoundState) -> Float[np.ndarray, "n dim"] | None:
     """Return parameters for a share of the next round after a loss, None otherwise."""
-    if setbacks(state.history)[-1] is None or state.number == len(state.sizes):
+    if setbacks_of(state.history)[-1] is None or state.number == len(state.sizes):
         return None
     n = int(min(EXTRA_SHARE * 2**state.steps_back, MOST_EXTRA_SHARE) * state.sizes[state.number])
     near = _nearest_theta(state, max(FEWEST_EFFECTIVE, 2 * state.prior.dim))
-    drawn, centres = draw_around(np.random.default_rng((state.seed, state.number, AROUND_STREAM)), near, n)
+    drawn, centres = draw_around(np.random.default_rng((state.seed, state.number, AROUND_KEY)), near, n)
     inverse = jax.vmap(state.first_spaces[0].inverse)
     theta, own = (np.asarray(inverse(on_device(t)), float) for t in (drawn, centres))
     allowed = np.asarray(jax.vmap(state.prior.contains)(on_device(theta)))

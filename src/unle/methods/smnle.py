@@ -113,12 +113,12 @@ class SMNLE(AbstractMethod):
         model, reference = (_only(stacked) for stacked in (models, references))
         likelihood = ReferencedLikelihood(pairs.theta_space, pairs.x_space, model, reference)
         if self.normaliser is None:
-            return Posterior(self.prior, pairs.given_valid(key_validity, likelihood), self.sampler)
+            return Posterior(self.prior, pairs.given_valid(key_validity, likelihood, metrics), self.sampler)
         theta = pairs.theta[pairs.valid][:MOST_THETA]
         fit = fit_log_normaliser(key_z, likelihood, theta, settings=self.normaliser)
         metrics(stage="normalised", error=fit.error_max, error_sd=fit.error_sd, noise_sd=fit.noise_sd)
         normalised = Normalised(likelihood, fit.log_normaliser)
-        return Posterior(self.prior, pairs.given_valid(key_validity, normalised), TemperedSmc())
+        return Posterior(self.prior, pairs.given_valid(key_validity, normalised, metrics), TemperedSmc())
 
     @property
     def _settings(self) -> ScoreMatching:

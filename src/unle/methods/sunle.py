@@ -7,9 +7,9 @@ r"""Sequential UNLE: an energy-based likelihood, learned in rounds around one ob
 
        q(x | theta) = q0(x | theta) exp(-E(theta, x)) / Z(theta),
 
-   and keep them if they raise the held-out likelihood.  Of the joint model over the parameters that were simulated, Z
-   becomes constant; of the conditional model it does not, and has to be learned or cancelled: see
-   `unle.methods.normalisers`.
+   and keep them if they raise the held-out likelihood.  Trained as a joint model over the parameters that were
+   simulated, Z becomes constant.  Trained as a conditional model it depends on theta, and has to be learned, or
+   cancelled by the exchange algorithm: see `unle.methods.normalisers`.
 
 Reference: Glaser et al., "Maximum likelihood learning of unnormalized models for simulation-based inference", 2023.
 """
@@ -54,7 +54,7 @@ from unle.train import (
     warm_start,
 )
 
-LAST_FIT_STREAM = 10_000  # makes random numbers of their own out of the seed
+FINAL_FIT_KEY = 10_000  # folded into the seed; larger than any number of a round
 WARM_SHARE = 0.25  # of the training schedule, for energies that come from the round before and only propose
 TRIALS = (0.2, 0.5)  # of the budget: having simulated so much, see whether energies propose better than the bases
 
@@ -73,10 +73,9 @@ class SUNLE(AbstractSequential):
             `ByExchange()`.
         training: how energies are trained, if not as `normaliser` has it.
         sampler: how an ordinary posterior is sampled.
-        every_round: whether energies are trained in every round, each from those of the round before, and propose.
-            By default wherever, tried twice on the way, they raise the held-out likelihood of the bases, which
-            propose otherwise; those energies are tilted.  True: in all rounds, and as `normaliser` has it.  False: in
-            none.
+        every_round: which likelihood makes the proposals.  None, the default: energies are tried after 20 % and 50 % of
+            the budget, and propose from then on as long as they raise the held-out likelihood.  True: energies are
+            trained in every round, by `normaliser`, and propose.  False: only the bases propose.
 
     Example:
         >>> import unle
@@ -138,22 +137,23 @@ class SUNLE(AbstractSequential):
     def update(self, state: RoundState, simulations: Any) -> RoundState:
         """Return the state after a round: new bases, energies where these propose, and the next proposals."""
         opened = open_round(state, simulations, base=self.base, members=self.members)
-        return close_round(opened, *self._energies_that_propose(opened.key_energies, opened.state))
+        likelihood, carried = self._proposal_likelihood(opened.key_energies, opened.state)
+        return close_round(opened, likelihood, carried)
 
     def finish(self, state: RoundState, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
         """Train the energies on the simulations so far, and return the posterior."""
-        key_fit, key_z = jr.split(jr.fold_in(jr.key(state.seed), LAST_FIT_STREAM))
+        key_fit, key_z = jr.split(jr.fold_in(jr.key(state.seed), FINAL_FIT_KEY))
         metrics, fit = (no_metrics if on_metrics is None else on_metrics), state.fitting
         selected = self._train_energies(key_fit, state, metrics)
         likelihood, sampler = selected.choice.ensemble(fit.theta_space, fit.x_space), self.sampler
-        if selected.kind != "none":
+        if selected.choice.has_energies:
             resolved = self.normaliser(key_z, _fitted(state, selected.fit, likelihood))
             likelihood, sampler = resolved.likelihood, resolved.sampler or self.sampler
             errors = {"error": resolved.error, "error_sd": resolved.error_sd, "noise_sd": resolved.noise_sd}
             metrics(stage="normalised", **errors)
         return SequentialRun(Posterior(self.prior, fit.restrict(likelihood), sampler), state.simulations, state.history)
 
-    def _energies_that_propose(
+    def _proposal_likelihood(
         self, key: PRNGKeyArray, state: RoundState
     ) -> tuple[TractableLikelihood | None, Carried | None]:
         """Return the likelihood that makes the next proposals, if not the bases', and what the next round starts from.
@@ -166,7 +166,7 @@ class SUNLE(AbstractSequential):
         if self.every_round:
             key_energies, key_z = jr.split(key)
             fit, choice, carried = self._energies_so_far(key_energies, state, self._settings)
-            if choice.gain == 0:
+            if not choice.has_energies:
                 return None, carried
             ensemble = choice.ensemble(state.fitting.theta_space, state.fitting.x_space)
             return self.normaliser(key_z, _fitted(state, fit, ensemble)).likelihood, carried
@@ -177,7 +177,7 @@ class SUNLE(AbstractSequential):
             tilted = Tilted().energies
             settings = replace(settings, particles=tilted.particles, learning_rate=tilted.learning_rate)
         _, choice, carried = self._energies_so_far(key, state, settings)
-        if choice.gain == 0:
+        if not choice.has_energies:
             return None, None
         return choice.ensemble(state.fitting.theta_space, state.fitting.x_space), carried
 
@@ -191,7 +191,7 @@ class SUNLE(AbstractSequential):
         how = {"bases": data.bases, "settings": settings}
         fit = data.fit(key_fit, **how, sees_theta=True, start=data.warm(state.carried), share=share)
         carried = Carried.of(data.frame, fit.energies, fit.particles)
-        return fit, data.gate(key_gate, fit, settings), carried
+        return fit, data.select_energy(key_gate, fit, settings), carried
 
     @property
     def _settings(self) -> TiltedTraining:
@@ -200,10 +200,10 @@ class SUNLE(AbstractSequential):
     def _train_energies(self, key: PRNGKeyArray, state: RoundState, metrics: Callable[..., None]) -> Selected:
         """Train energies after the last round, and keep them if they help."""
         data, settings = _EnergyData.of(self.prior, state), self._settings
-        # Conditional training can get stuck early on, and tilted energies that proposed are past that; tilted ones
-        # themselves are better trained in one go.
-        anew = isinstance(self.normaliser, Tilted) and not self.every_round
-        start = None if anew else data.warm(state.carried)
+        # Conditional energies start from those of the round before, which avoids poor local optima.  Jointly trained
+        # ones (`Tilted`) start from scratch, which works better for them.
+        from_scratch = isinstance(self.normaliser, Tilted) and not self.every_round
+        start = None if from_scratch else data.warm(state.carried)
 
         def train(key: PRNGKeyArray, bases: AbstractBase) -> tuple[TiltedFit, str]:
             how = {"bases": bases, "settings": settings, "on_chunk": lambda record: metrics(stage="training", **record)}
@@ -273,7 +273,7 @@ class _EnergyData(NamedTuple):
         stopping = stopping_rows(self.held)
         return fit_tilted(key, self.joint, bases, *self.rows, settings=settings, held=stopping, **how)
 
-    def gate(self, key: PRNGKeyArray, fit: TiltedFit, settings: TiltedTraining) -> Choice:
+    def select_energy(self, key: PRNGKeyArray, fit: TiltedFit, settings: TiltedTraining) -> Choice:
         """Keep the energies only if they help."""
         return select_energy(key, self.joint, self.bases, fit, *self.rows, settings.particles, held=self.held)[0]
 

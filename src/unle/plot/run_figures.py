@@ -51,7 +51,7 @@ def training_curves(metrics: Sequence[Mapping[str, Any]]):
         for axis, (quantity, title) in zip(axes, TRAINING_PANELS, strict=True):
             for kind, label, colour, dashes in curves:
                 chosen = [r for r in records if (bool(r["sees_theta"]), bool(r.get("continued", False))) == kind]
-                if chosen:
+                if chosen and quantity in chosen[0]:  # chains have no weights, so that nothing is said of these
                     chunks = [record["chunk"] + 1 for record in chosen]
                     heights = [float(record[quantity]) for record in chosen]
                     axis.plot(chunks, heights, dashes, marker=".", ms=4, color=colour, label=label)

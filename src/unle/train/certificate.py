@@ -81,6 +81,8 @@ class Certificate(NamedTuple):
             return f"{self.outweigh:.0%} of the held-out data lie where no draw of the base goes"
         if not self.pareto_k < LARGEST_K:
             return f"few draws carry its estimate (Pareto k = {self.pareto_k:.2f})"
+        if not self.log_z_error < LARGEST_GAP:
+            return f"its estimate is not precise (standard error {self.log_z_error:.2f} nats)"
         return f"two estimates of it differ by {self.log_z_gap:+.2f} nats (standard error {self.log_z_error:.2f})"
 
     @property

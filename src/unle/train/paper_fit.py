@@ -197,7 +197,9 @@ def fit_as_printed(
         new, change, metrics = _look(key, before.state, joint, base, t, w, train, held, settings)
         values = {name: float(value) for name, value in metrics._asdict().items()}
         after = before.after(new, float(change), values, settings)
-        record = {"look": number, "looks": looks, **values, "gain": after.now, "steps_back": after.steps_back}
+        # Named as the records of `fit_tilted`: checks and figures read both.
+        progress = {"chunk": number, "chunks": looks, "sees_theta": True, "recoveries": after.steps_back}
+        record = {**progress, **values, "gain": after.now}
         is_over = after.steps_back >= MOST_STEPS_BACK or after.is_over_fitted
         score = after.now if after.is_healthy else -np.inf
         return after, Look(score, f"held-out gain {after.now:+.2f} nats", record, is_over)
