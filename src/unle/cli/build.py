@@ -39,7 +39,7 @@ def build(settings: RunSettings, model: Any) -> Any:
             parts["training"] = Descent(iterations=iterations)
         return NLE(prior, **parts) if settings.method == "nle" else SNLE(prior, model.simulator, **parts)
     if settings.paper:
-        training = {} if iterations is None else {"iterations": iterations}
+        training: dict[str, Any] = {} if iterations is None else {"iterations": iterations}
         if settings.method == "aunle":
             return AUNLE.paper(prior, **training)
         normaliser: Any = NORMALISERS[settings.posterior or "exchange"]
@@ -82,7 +82,7 @@ def check_settings(settings: RunSettings) -> None:
         _check_paper(settings)
     if posterior not in (None, *NORMALISERS):
         raise InputError(f"expected --posterior to be {', '.join(NORMALISERS)}; got {posterior!r}.")
-    if settings.sizes is not None:
+    if settings.sizes is not None and settings.budget is not None:
         round_sizes(settings.budget, settings.sizes)
     if settings.memory is not None and settings.is_sequential:
         raise InputError("expected --memory with --method aunle, nle or smnle: rounds are held in memory as a whole.")

@@ -42,7 +42,7 @@ def show_run(
             "files": sorted(str(path) for path in directory.rglob("*") if path.is_file()),
         }
         typer.echo(json.dumps(result, indent=2))
-    elif summary is None:
+    elif summary is None or draws is None:
         typer.echo(f"The likelihood is fitted and saved in {directory}. Draw from it, for any observation, with")
         typer.echo(f"    unle sample {directory} --observation FILE")
     else:

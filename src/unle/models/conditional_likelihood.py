@@ -75,7 +75,10 @@ class AbstractConditional(DoublyIntractableLikelihood):
     theta_space: eqx.AbstractVar[ThetaSpace]
     x_space: eqx.AbstractVar[XSpace]
     model: eqx.AbstractVar[TiltedModel]
-    reference: eqx.AbstractVar[AbstractBase]
+
+    @abc.abstractmethod
+    def reference_density(self) -> AbstractBase:
+        """Return the reference r(w | t)."""
 
     def space_of_x(self):
         """Return the standardisation of x."""
@@ -95,24 +98,24 @@ class AbstractConditional(DoublyIntractableLikelihood):
 
     def log_tilt(self, t, v):
         """Return log f - log r at v, r the reference."""
-        w = self.reference.unwhiten(t, v)
-        return self.model.log_density(t, w) - self.reference.log_density(t, w)
+        w = self.reference_density().unwhiten(t, v)
+        return self.model.log_density(t, w) - self.reference_density().log_density(t, w)
 
     def log_reference(self, v):
         """Return log r(v)."""
-        return self.reference.log_density_whitened(v)
+        return self.reference_density().log_density_whitened(v)
 
     def draws(self, key, n):
         """Draw from r(v)."""
-        return self.reference.draws_whitened(key, n)
+        return self.reference_density().draws_whitened(key, n)
 
     def whiten(self, t, w):
         """Return the reference's coordinates of w."""
-        return self.reference.whiten(t, w)
+        return self.reference_density().whiten(t, w)
 
     def unwhiten(self, t, v):
         """Return w at the reference's coordinates v."""
-        return self.reference.unwhiten(t, v)
+        return self.reference_density().unwhiten(t, v)
 
 
 class ConditionalLikelihood(AbstractConditional):
@@ -130,9 +133,8 @@ class ConditionalLikelihood(AbstractConditional):
     x_space: XSpace
     model: TiltedModel
 
-    @property
-    def reference(self):
-        """The base."""
+    def reference_density(self):
+        """Return the base."""
         return self.model.base
 
     def log_tilt(self, t, v):
@@ -154,6 +156,10 @@ class ReferencedLikelihood(AbstractConditional):
     x_space: XSpace
     model: TiltedModel
     reference: AbstractBase
+
+    def reference_density(self):
+        """Return r."""
+        return self.reference
 
 
 class AbstractDoublyIntractableWrapper(DoublyIntractableLikelihood):

@@ -8,6 +8,7 @@ over the data and over particles j of the model itself.  Every step moves the pa
 and the energy along this gradient.
 """
 
+import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -40,10 +41,26 @@ class AbstractEnergyTraining(eqx.Module):
     batch: eqx.AbstractVar[int]
     learning_rate: eqx.AbstractVar[float]
     weight_decay: eqx.AbstractVar[float]
-    average: eqx.AbstractVar[float]
-    noise: eqx.AbstractVar[float]
-    online: eqx.AbstractVar[OnlineTraining | None]
-    biases_decay: eqx.AbstractVar[bool]
+
+    @property
+    @abc.abstractmethod
+    def average(self) -> float:
+        """Decay of the running mean of the weights that is returned; 0 for the latest weights."""
+
+    @property
+    @abc.abstractmethod
+    def noise(self) -> float:
+        """Standard deviation of noise that is added to the data."""
+
+    @property
+    @abc.abstractmethod
+    def online(self) -> OnlineTraining | None:
+        """How log Z(theta) is learned meanwhile; None if it is not."""
+
+    @property
+    @abc.abstractmethod
+    def biases_decay(self) -> bool:
+        """Whether biases decay as matrices do."""
 
     def optimiser(self) -> optax.GradientTransformation:
         """Return Adam with decaying weights, a rise and a cosine, and clipped gradients, as the paper's authors do."""
@@ -92,18 +109,18 @@ class TiltedTraining(AbstractEnergyTraining):
     patience: int = eqx.field(static=True, default=5)
 
     @property
-    def noise(self):
+    def noise(self) -> float:
         """None is added to the data."""
         return 0.0
 
     @property
-    def online(self):
+    def online(self) -> None:
         """No log Z(theta) is learned meanwhile: the normaliser is one number."""
         return None
 
     @property
-    def biases_decay(self):
-        """False: matrices alone do."""
+    def biases_decay(self) -> bool:
+        """Only matrices decay."""
         return False
 
     def untrained(

@@ -105,13 +105,13 @@ class PaperTraining(AbstractEnergyTraining):
             )
 
     @property
-    def average(self):
-        """None: the weights of the moment are returned."""
+    def average(self) -> float:
+        """The latest weights are returned."""
         return 0.0
 
     @property
-    def biases_decay(self):
-        """True: all weights do."""
+    def biases_decay(self) -> bool:
+        """All weights decay."""
         return True
 
     def untrained(self, key: PRNGKeyArray, dim_theta: int, dim_data: int) -> MlpEnergy:
