@@ -23,6 +23,9 @@ def execute(path: Path) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [one for one in cell.outputs if one.get("name") != "stderr"]
+            for one in cell.outputs:
+                if "image/png" in one.get("data", {}):
+                    one["data"].pop("text/plain", None)
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
