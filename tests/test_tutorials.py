@@ -29,9 +29,11 @@ def printed(path: Path) -> str:
 
 
 def unsupported(text: str, evidence: str) -> list[str]:
-    """Return the decimal numbers of a text that are not in the evidence."""
+    """Return the decimal numbers of a text, outside formulas and code, that are not in the evidence."""
     known = set(NUMBER.findall(evidence))
-    return [number for number in NUMBER.findall(re.sub(r"\$.*?\$|`.*?`|\(http.*?\)", "", text)) if number not in known]
+    prose = re.sub(r"```.*?```|\$\$.*?\$\$", "", text, flags=re.DOTALL)
+    prose = re.sub(r"\$.*?\$|`.*?`|\(http.*?\)", "", prose)
+    return [number for number in NUMBER.findall(prose) if number not in known]
 
 
 def imported(code: str) -> list[tuple[str, str]]:
