@@ -73,16 +73,15 @@ def by_quadrature(log_likelihood):
     return mean, np.sqrt(weights @ (theta - mean) ** 2)
 
 
-# Calls while a training step is traced: of the scores, for the loss and for held-out rows; of the optimiser, for the
-# start and for the step.
+# Calls while a training step is traced: of the scores, for the loss and for held-out rows; of the steps of energies.
 TRACES = {"gaussian": 0, "tilted": 0}
 NOTES = []
 
 
 def counted(name, function):
-    def call(*arguments):
+    def call(*arguments, **settings):
         TRACES[name] += 1
-        return function(*arguments)
+        return function(*arguments, **settings)
 
     return call
 
@@ -96,7 +95,7 @@ def narrow():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gaussian_network, "_scores", counted("gaussian", gaussian_network._scores))
-        patch.setattr(tilted_fit, "optimiser_of", counted("tilted", tilted_fit.optimiser_of))
+        patch.setattr(tilted_fit, "likelihood_steps", counted("tilted", tilted_fit.likelihood_steps))
         run = tiny(curved).run([1.2], budget=400, rounds=4, seed=1, on_round=seen.append, on_metrics=note)
     return run, seen
 
