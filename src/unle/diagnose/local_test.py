@@ -31,9 +31,9 @@ LOCAL_C2ST = CheckKind(
     "Is the posterior right at this observation, not just on average?",
 )
 FEWEST = 100  # pairs
-LARGEST_Z = 3.0  # further out than this many standard deviations counts as this far: a few must not rule
-MOST_SQUARES = 8  # parameters whose products are looked at; with more, only their squares
-PENALTY = 1.0  # inverse strength of the ridge
+LARGEST_Z = 3.0  # further out than this many standard deviations counts as this far: limits the influence of outliers
+MOST_WITH_PRODUCTS = 8  # parameters whose products are looked at; with more, only their squares
+INVERSE_RIDGE = 1.0  # inverse strength of the ridge
 
 
 def local_c2st(
@@ -102,7 +102,7 @@ def _relative(theta: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> np.ndarray
 
 def _features(z: Float[np.ndarray, "n dim"], x: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n f"]:
     dim = z.shape[1]
-    which = [(i, j) for i in range(dim) for j in range(i + 1) if i == j or dim <= MOST_SQUARES]
+    which = [(i, j) for i in range(dim) for j in range(i + 1) if i == j or dim <= MOST_WITH_PRODUCTS]
     products = np.stack([z[:, i] * z[:, j] for i, j in which], axis=1)
     own = np.concatenate([z, products - 1.0 * np.array([i == j for i, j in which])], axis=1)
     local = (z[:, :, None] * x[:, None]).reshape(len(z), -1), ((z**2 - 1)[:, :, None] * x[:, None]).reshape(len(z), -1)
@@ -114,5 +114,5 @@ def _probability(pooled: np.ndarray, here: np.ndarray) -> np.ndarray:
     from sklearn.linear_model import LogisticRegression
 
     labels = np.repeat([1, 0], len(pooled) // 2)
-    model = LogisticRegression(C=PENALTY, solver="newton-cholesky").fit(pooled, labels)
+    model = LogisticRegression(C=INVERSE_RIDGE, solver="newton-cholesky").fit(pooled, labels)
     return model.predict_proba(here)[:, 1]

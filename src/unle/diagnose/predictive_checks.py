@@ -126,8 +126,9 @@ class DistanceRatio(NamedTuple):
     """How far x_o is from simulations at the posterior's draws.
 
     Attributes:
-        ratio: its mean distance from them, over the mean distance within pairs; 1 for a right posterior.
-        p_value: of so large a distance, or a bound of it.
+        ratio: mean distance from x_o to the simulations, divided by the mean distance between two simulations at the
+            same draw; about 1 for a correct posterior.
+        p_value: probability of a ratio this large under a correct posterior, or an upper bound.
     """
 
     ratio: float

@@ -43,7 +43,7 @@ class SequentialRun(NamedTuple):
 
 
 class AbstractSequential(AbstractMethod):
-    """A method that learns a likelihood in rounds: say how rounds begin, what one does, and what becomes of the last.
+    """A method that learns a likelihood in rounds.  Subclasses define `begin`, `update` (one round) and `finish`.
 
     Attributes:
         prior: of theta.
@@ -93,7 +93,7 @@ class AbstractSequential(AbstractMethod):
             seed: fixes the result.
             directory: keep simulations in `directory/simulations.sqlite`, so that a run that was interrupted goes on.
             workers: processes that simulate; see `unle.simulate`.
-            executor: or where else to simulate.
+            executor: a `concurrent.futures.Executor` to simulate with, instead of `workers`.
             timeout: seconds for one simulation.
             on_round: called with what each round did.
             on_metrics: called with keyword arguments as training goes on.

@@ -1,8 +1,8 @@
 r"""Chains over all devices of this machine.
 
-Chains and particles do not talk to each other while they move, so they can move on several accelerators at once. JAX
+Chains and particles are independent while they move, so they can move on several accelerators at once. JAX
 divides a compiled program by itself, once the layout of one array in it is given: `over_devices` gives it. Gradients
-and resampling, which need all particles, exchange what they must; random numbers do not depend on the layout. Sums are
+and resampling need all particles, and communicate between devices; random numbers do not depend on the layout. Sums are
 taken in another order than on one device, so that results agree up to rounding.
 
 With one device `over_devices` does nothing at all.

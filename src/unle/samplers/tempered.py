@@ -1,10 +1,10 @@
 r"""Tempered sequential Monte Carlo: from a reference to a posterior, through every mode in between.
 
 The target is $\pi(u) \propto r(u)\,e^{\ell(u)}$, a reference r (the prior, in unconstrained coordinates)
-tilted by a log-likelihood. The sampler starts from draws of the reference and raises the temperature
-$\beta$ in $r\,e^{\beta\ell}$ from 0 to 1. Each next $\beta$ is as large as the effective sample size of the reweighted
-particles allows; then follow resampling and sweeps of moves at the new temperature, as many (within limits)
-as it takes to make the particles forget where they were.
+tilted by a log-likelihood. The sampler starts from draws of the reference and raises the power $\beta$ in
+$r\,e^{\beta\ell}$ from 0 to 1; an inverse temperature, called `temperature` here. Each next $\beta$ is as large
+as the effective sample size of the reweighted particles allows; then follow resampling and sweeps of moves at the new
+temperature, as many (within limits) as it takes to make the particles forget where they were.
 
 Why this rather than a few long chains: modes get their weights from the whole population, not from the number
 of chains that happened to start in each basin. And the evidence $\int r\,e^{\ell}$ comes for free, estimated
@@ -145,17 +145,17 @@ def tempered_smc(
     sweep = Sweep() if sweep is None else sweep
     settings = _Settings(log_reference, log_tilt, sweep, ess_target, max_sweeps, settle, max_temperatures)
     _check(positions, keep, settings)
-    zero, none = jnp.zeros(()), jnp.zeros((), int)
+    zero, zero_count = jnp.zeros(()), jnp.zeros((), int)
     start = _Progress(
         key=key,
         particles=unevaluated(positions),
         temperature=zero,
         log_evidence=zero,
         step_state=LANGEVIN_STEP.init(positions.shape[0]),
-        n_temperatures=none,
+        n_temperatures=zero_count,
         origin=positions,
-        n_sweeps=none,
-        n_final=none,
+        n_sweeps=zero_count,
+        n_final=zero_count,
         draws=jnp.zeros((keep, *positions.shape)),
         path=jnp.full((max_temperatures, len(TemperedPath._fields)), jnp.nan),
     )

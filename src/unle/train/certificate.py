@@ -1,14 +1,14 @@
 r"""Can the normaliser of a tilted model be relied on, and does the model know anything about theta?
 
-The constants Z_pi that training and selection work with come from draws of the base alone.  What such draws never see
-they do not count.  A certificate looks once more, with other eyes:
+The constants Z_pi that training and selection work with come from draws of the base alone.  Regions that these draws
+miss are missing from Z_pi.  The certificate estimates Z_pi again with other draws, and compares:
 
 * Draws v of a *defensive mixture* h = (q0 + q0,wide) / 2, half of them from the base widened by one half, with weights
   q0 exp(-E) / h.  Their log Z_pi must agree with the base's: the difference is the gap.
 * Pareto's k of these weights: above .7 a few draws carry the sum, and there may be heavier ones that were not drawn.
 * The share of held-out data that outweigh every draw: data lie where no draw ever went, and Z does not count them.
 
-The same look tells how much the model knows about theta: the mean over held-out pairs of
+It also estimates how much the model knows about theta: the mean over held-out pairs of
 
     log q(x_i | theta_i) - log mean_j q(x_i | theta_j),
 
@@ -35,15 +35,15 @@ from unle.train.abstract_particles import some_rows
 from unle.train.score_comparison import standard_error
 
 WIDENING = 1.5  # factor on the residuals of half of the draws
-DRAWS = 8192  # of each member, together
+DRAWS = 8192  # of each member; changing it may change which energies are kept
 OTHER_PARAMETERS = 64  # other parameters, with which the information about theta is estimated
 MOST_ROWS = 100  # held-out rows of each member that it is estimated at
 MOST_PARAMETERS = 4096  # of the data, at which draws are made
-SEED = 3  # seed of the draws: a fit must not depend on more than its own seed, and its data
+SEED = 3  # of the draws; fixed, so that the same fit always gets the same certificate
 
 
 class Certificate(NamedTuple):
-    """What stands behind a fit: the worst of its members, but for the information, which is their mean.
+    """How reliable a fit is.  Each number is that of the worst member; the information is the mean over members.
 
     Attributes:
         log_z_gap: log Z_pi of defensive draws minus that of the base's draws, in nats.

@@ -17,8 +17,8 @@ is a learning curve in nats.  No draw of the base is weighed: of a measure as wi
 Looks must not be too close: an update raises the energy of the very particles that it was made from, and summed up over
 single iterations that alone looks like progress (by 60 nats on Gaussian Linear Uniform).
 
-**What went wrong** is looked for now and then: chains that no longer move, energies that part from each other, numbers
-that are not finite.  Training then goes back to where it was healthy, with half the learning rate.
+**Divergence** is looked for at every look: chains that no longer move, energies of data and particles that drift apart,
+numbers that are not finite.  Training then goes back to the last healthy state, with half the learning rate.
 
 Reference: Glaser et al. (2023), algorithms 1, 4, 6 and 7, and appendix B.4.
 """
