@@ -22,13 +22,15 @@ from unle.methods.simulation_inputs import apply_space, valid_pairs
 from unle.methods.training_pairs import order_of_rows
 from unle.models import TiltedLikelihood, TiltedModel
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
+from unle.samplers import Mala
 from unle.simulators import Simulations
 from unle.space import Prior, fit_theta_space, fit_x_space
 from unle.space.host_device import on_device, split
 from unle.store import SimulationStore
 from unle.train import JointSpace, PaperTraining, PersistentChains, WarmSmc, fit_as_printed, make_splits, measure
 
-CHAINS = PersistentChains(n=1000, moves=60, at_data=False, fresh=False, own_steps=True)
+HALF = Mala(target_acceptance=0.5)  # of the proposals are accepted, as printed
+CHAINS = PersistentChains(n=1000, moves=60, kernel=HALF, at_data=False, fresh=False, own_steps=True)
 
 
 class PaperAUNLE(AbstractMethod):

@@ -30,6 +30,7 @@ from scipy.spatial import KDTree
 from unle.errors import InputError, UnleWarning
 from unle.methods.metrics import no_metrics, record_printed_fit, warn_of_divergence
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Divi, Online
+from unle.methods.paper_aunle import HALF
 from unle.methods.paper_warm_start import PaperCarried, PaperFrame, in_coordinates, known_particles
 from unle.methods.round_history import Round
 from unle.methods.round_state import AbstractRoundState, distance_and_width
@@ -55,7 +56,7 @@ from unle.train import (
     pad,
 )
 
-CHAINS = PairedChains(n=1, moves=50, fresh=False, own_steps=True)
+CHAINS = PairedChains(n=1, moves=50, kernel=HALF, fresh=False, own_steps=True)
 LARGEST_DISTANCE = 3.0  # standard deviations of the latest parameters; older simulations farther off are left out
 HELD_OUT_STREAM = 20_000  # a row is held out in all rounds, or the energy would know it
 MOST_KNOWN = 1000  # particles of training from which auxiliary data start, and parameters at which DIVI has chains
