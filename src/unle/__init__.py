@@ -12,7 +12,7 @@
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Names are imported when first used: a simulator's worker process must not pay for JAX, nor an import for plotting.
 _PUBLIC = {
