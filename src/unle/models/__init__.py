@@ -7,6 +7,8 @@ Read in this order: `mlp` (the one network), `bases` with `corrections`, `mixtur
 densities), `views` (what an energy sees), `tilted_model` (energies), `likelihood`, `ensembles`,
 `conditional_likelihood` and `log_normaliser` (normalisers that depend on theta), `validity` (simulations that fail),
 `cell_likelihood` (counts and other atoms).
+
+Symbols such as t, w, r and v are explained in docs/glossary.md.
 """
 
 from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure

@@ -6,6 +6,8 @@ Read `prior` first, with `foreign_priors` (scipy and torch), `blocks` (which dis
 (coordinates on all of R^d) and `prior_json` (a prior as plain data).  Then `scaling` (the spaces) and `fit_spaces` (how
 they are fitted), with `marginals` (transforms of single coordinates), `cells` (counts and atoms) and `repetition`
 (repeated measurements).  `host_device` moves arrays and random keys to the device.
+
+Symbols such as u, t and w are explained in docs/glossary.md.
 """
 
 from unle.space.cells import Cells

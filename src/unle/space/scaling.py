@@ -1,7 +1,9 @@
 """Standardised coordinates for data and parameters.
 
-    x --spread counts and atoms over cells, drop constants--> v
-      --marginal transforms--> w --(w - mean) / scale--> z --drop redundant--> modelled
+    x --spread counts and atoms over cells, drop constants--> y
+      --marginal transforms g--> g(y) --(g(y) - mean) / scale--> z --drop redundant--> w
+
+w is what models are densities of; standardised parameters are called t (docs/glossary.md has all symbols).
 
 A coordinate that never varies cannot be standardised, and one that is a linear function of the others (in z)
 has no density; both would break training, so both are left out of the model and restored by `XSpace.inverse`.
@@ -34,31 +36,31 @@ SHOWN_LINES = 3  # coordinates that a warning names
 
 
 class Standardiser(eqx.Module):
-    """The elementwise bijection z = (w(v) - mean) / scale, with w the marginal transforms."""
+    """The elementwise bijection z = (g(y) - mean) / scale, with g the marginal transforms."""
 
     marginals: Marginals
     mean: Float[Array, " dim"]
     scale: Float[Array, " dim"]
 
-    def forward(self, v: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return z(v)."""
-        return (self.marginals.forward(v) - self.mean) / self.scale
+    def forward(self, y: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return z(y)."""
+        return (self.marginals.forward(y) - self.mean) / self.scale
 
     def forward_table(self, values: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
         """Return z of many rows on the host, in float64: there is nothing to compile."""
         return (self.marginals.forward_table(values) - np.asarray(self.mean)) / np.asarray(self.scale)
 
     def inverse(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return v(z)."""
+        """Return y(z)."""
         return self.marginals.inverse(self.mean + self.scale * z)
 
-    def log_det(self, v: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Return log |det dz/dv|."""
-        return self.marginals.log_det(v) - jnp.sum(jnp.log(self.scale))
+    def log_det(self, y: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return log |det dz/dy|."""
+        return self.marginals.log_det(y) - jnp.sum(jnp.log(self.scale))
 
 
 class ThetaSpace(eqx.Module):
-    """Parameters as a network likes them: standardised, and on a log scale where they span decades."""
+    """Standardised parameters t: inputs of networks, on a log scale where they span decades."""
 
     standardiser: Standardiser
 
@@ -68,20 +70,20 @@ class ThetaSpace(eqx.Module):
         return self.standardiser.mean.shape[0]
 
     def forward(self, theta: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return the network's input for theta."""
+        """Return t, the network's input for theta."""
         return self.standardiser.forward(theta)
 
     def forward_table(self, theta: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
-        """Return that of many rows, on the host."""
+        """Return t of many rows, on the host."""
         return self.standardiser.forward_table(theta)
 
-    def inverse(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Return the theta whose network input is z."""
-        return self.standardiser.inverse(z)
+    def inverse(self, t: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return the theta whose network input is t."""
+        return self.standardiser.inverse(t)
 
 
 class XSpace(eqx.Module):
-    """Data as a density model likes them: standardised, without constant or redundant coordinates.
+    """Standardised data w, without constant or redundant coordinates: what models are densities of.
 
     Attributes:
         cells: what single values with positive probability are spread over.
@@ -116,14 +118,14 @@ class XSpace(eqx.Module):
         return len(self.modelled)
 
     def forward(self, x: Float[Array, " dim_x"], u: Float[Array, " dim_x"] | float = 0.5) -> Float[Array, " dim"]:
-        """Return the modelled coordinates of x, standardised, at the place u of its cell."""
+        """Return w, the modelled coordinates of x, standardised, at the place u (from 0 to 1) of its cell."""
         spread = self.cells.spread(x, u)
         return self.standardiser.forward(spread[np.array((*self.modelled, *self.redundant))])[: self.dim]
 
     def forward_table(
         self, x: Float[np.ndarray, "n dim_x"], u: Float[np.ndarray, "n dim_x"] | float = 0.5
     ) -> Float[np.ndarray, "n dim"]:
-        """Return those of many rows, on the host."""
+        """Return w of many rows, on the host."""
         return self._standardised_table(x, u)[:, : self.dim]
 
     def inverse(self, w: Float[Array, " dim"]) -> Float[Array, " dim_x"]:

@@ -14,6 +14,8 @@ Read in this order:
   `energy_training`, `tilted_fit`, `warm_starts`, `paper_fit`, `score_matching`;
 * log Z(theta): `log_z`, `log_normaliser_fit`, `divi`, `online_log_z`;
 * P(valid | theta): `auxiliary_targets`, `validity_fit`.
+
+Symbols such as t, w, r, v and Z_pi are explained in docs/glossary.md.
 """
 
 from unle.train.abstract_particles import AbstractParticles, Batch
