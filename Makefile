@@ -11,7 +11,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 
 help:
 	@echo "make demo   a small inference from start to finish, with figures"
-	@echo "make test   style, types and the fast tests (ten to fifteen minutes on two cores)"
+	@echo "make test   style, types and the fast tests (minutes on two cores)"
 	@echo "make slow   the long tests: end-to-end fits against exact posteriors"
 	@echo "make docs   the website, in site/; open site/index.html"
 	@echo "make lint   style only          make types  types only"
@@ -20,8 +20,12 @@ help:
 demo: $(STAMP)
 	$(BIN)/unle demo
 
-test: lint types
-	$(BIN)/pytest -n auto --dist loadfile
+# Types are checked while the tests run; what was found is printed after them.
+test: lint
+	@log=$$(mktemp); $(BIN)/basedpyright src > $$log 2>&1 & types=$$!; \
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	wait $$types; types=$$?; cat $$log; rm -f $$log; \
+	test $$tests -eq 0 && test $$types -eq 0
 
 lint: $(STAMP)
 	$(BIN)/ruff check

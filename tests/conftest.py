@@ -1,13 +1,24 @@
 """Fixtures for the whole suite: quiet, seeded, on the CPU, and strict where strictness costs nothing."""
 
+# ruff: noqa: E402  (variables first: JAX reads them when it is imported)
+
+import atexit
 import os
+import shutil
 import tempfile
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # tolerances are for the CPU; set the variable to try others
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("UNLE_AHEAD", "0")  # two cores are busy with tests; most fits are never drawn from
-os.environ.setdefault("UNLE_CACHE", "0")  # every run of the tests compiles by itself
-os.environ["UNLE_STATE"] = tempfile.mkdtemp(prefix="unle-state-")  # not the one of whoever runs the tests
+os.environ.setdefault("UNLE_CACHE", "0")  # nothing is taken from, or left in, the cache of whoever runs the tests
+FOLDER = tempfile.mkdtemp(prefix="unle-tests-")
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+os.environ["UNLE_STATE"] = FOLDER  # not the one of whoever runs the tests
+# All processes of one run of the tests share what they compile.  Give a folder of your own to keep it for the next run.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(FOLDER) / "compiled")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 # Tests compile many programs and run them briefly: two thirds of their time would be the compiler's.  (Without any
 # optimisation what runs takes longer than is won.  A flag that a later XLA does not know stops it, and is named.)
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false")
@@ -16,10 +27,23 @@ import jax
 import jax.random as jr
 import pytest
 
+# Files that take longest come first: a long file that begins last leaves all processes but one waiting.
+LONG = ("methods", "test_cli.py", "statistical", "report", "train", "posterior", "samplers", "diagnose")
+HERE = Path(__file__).parent
+
 
 def pytest_configure(config):
     # Not in pyproject.toml: read there, it would import the package before the type checks are in place.
     config.addinivalue_line("filterwarnings", "error::unle.errors.UnleWarning")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    def rank(item):
+        room = item.path.relative_to(HERE).parts[0]
+        return LONG.index(room) if room in LONG else len(LONG)
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(autouse=True)
