@@ -17,7 +17,7 @@ import pytest
 import unle
 from unle.models import Ensemble, NoEnergy, TiltedModel
 from unle.space import fit_theta_space, fit_x_space
-from unle.train import make_splits
+from unle.train import Rows, make_splits
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
@@ -84,7 +84,7 @@ def linear_fit(prior):
         w = jax.vmap(x_space.forward)(jnp.asarray(simulations.valid_x, jnp.float32))
         splits = make_splits(jr.key(seed), len(t), members=2)
         settings = unle.train.GaussianTraining(width=4, depth=1, iterations=1)
-        bases = settings.fit(jr.key(seed), t, w, splits)
+        bases = settings.fit(jr.key(seed), Rows(t, w, splits))
         likelihood = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), jnp.zeros(2))
         return unle.Posterior(prior, likelihood, unle.Chains(unle.samplers.RandomWalk(), chains=4, warm_up=20))
 

@@ -15,7 +15,7 @@ from unle import AUNLE, task
 from unle.compiling import RUNNER, large_program, meanwhile
 from unle.errors import UnleWarning
 from unle.space.host_device import on_device
-from unle.train import GaussianTraining, TiltedTraining, make_splits
+from unle.train import GaussianTraining, Rows, TiltedTraining, make_splits
 from unle_bench.sweep.batched_runs import BatchedRuns, run_together
 
 
@@ -232,7 +232,7 @@ def test_fits_side_by_side_are_the_fits_alone(steps):
     def run(seed):
         t, noise = np.random.default_rng(seed).normal(size=(2, 400, 2))
         t, w = on_device(t), on_device(np.sin(2 * t) + 0.3 * noise)
-        return training.fit(jr.key(seed), t, w, make_splits(jr.key(seed), 400, members=2))
+        return training.fit(jr.key(seed), Rows(t, w, make_splits(jr.key(seed), 400, members=2)))
 
     together = run_together([lambda seed=seed: run(seed) for seed in range(2)])
     assert set(steps[0].sizes) == {2}

@@ -8,7 +8,7 @@ version on a run that it makes anyway.
 import equinox as eqx
 import pytest
 
-from unle.methods import SUNLE, Divi, Tilted, sunle
+from unle.methods import SUNLE, Divi, Tilted
 from unle.posterior import TemperedSmc
 from unle.samplers import Sweep
 from unle.simulators import batched
@@ -18,6 +18,7 @@ from unle.train import (
     GaussianTraining,
     LogNormaliserTraining,
     PairedChains,
+    Rows,
     TiltedTraining,
 )
 
@@ -61,7 +62,7 @@ def traces(monkeypatch):
 
 @pytest.mark.slow
 def test_ten_rounds_compile_their_training_once(traces):
-    method(every_round=False).run([0.0], budget=400, rounds=10, seed=1)
+    method(proposals="bases").run([0.0], budget=400, rounds=10, seed=1)
     assert traces(gaussian_network) == 1
     assert traces(tilted_fit) == 1  # after the last round; for the energies that see theta and those that do not
 
@@ -82,13 +83,13 @@ def test_tilted_energies_that_propose_and_that_make_the_posterior_share_a_progra
 
 @pytest.mark.slow
 def test_energies_in_every_one_of_ten_rounds_compile_at_most_twice(traces):
-    method(every_round=True).run([0.0], budget=400, rounds=10, seed=1)
+    method(proposals="energies").run([0.0], budget=400, rounds=10, seed=1)
     assert traces(gaussian_network) == 1
     assert 1 <= traces(tilted_fit) <= 2
 
 
 @pytest.mark.slow
 def test_data_that_are_not_padded_compile_in_every_round(traces, monkeypatch):
-    monkeypatch.setattr(sunle, "pad", lambda t, w, splits, capacity: (t, w, splits))
-    method(every_round=True).run([0.0], budget=400, rounds=4, seed=1)
+    monkeypatch.setattr(Rows, "padded", lambda rows, capacity: rows)
+    method(proposals="energies").run([0.0], budget=400, rounds=4, seed=1)
     assert traces(tilted_fit) == 4

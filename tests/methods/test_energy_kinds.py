@@ -90,6 +90,6 @@ def test_theta_free_energies_aim_at_what_full_ones_clearly_gained(full, aim):
 def test_repetitions_of_held_out_rows_do_not_count():
     rows = jnp.asarray([[1.0, 3.0, 100.0, 100.0], [2.0, 4.0, -100.0, -100.0]])
     scores = Validation(rows.mean(1), rows, jnp.zeros(MEMBERS), jnp.ones(MEMBERS))
-    np.testing.assert_array_equal(scores.of_first(2).rows, rows[:, :2])
-    np.testing.assert_array_equal(scores.of_first(2).gain, [2.0, 3.0])
-    np.testing.assert_array_equal(scores.of_first(None).gain, rows.mean(1))
+    np.testing.assert_array_equal(scores.of(slice(2)).rows, rows[:, :2])
+    np.testing.assert_array_equal(scores.of(slice(2)).gain, [2.0, 3.0])
+    np.testing.assert_array_equal(scores.of(slice(None)).gain, rows.mean(1))

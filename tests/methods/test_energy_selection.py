@@ -9,10 +9,10 @@ import pytest
 from jaxtyping import Array, Float
 
 from unle.errors import Outcome
-from unle.methods.energy_selection import _behind, select_energy
+from unle.methods.energy_selection import _clearly_worse, select_energy
 from unle.models import AbstractEnergy, ConditionalGaussian, NoCorrection, NoEnergy
 from unle.space import Prior, fit_theta_space
-from unle.train import BaseParticles, JointSpace, Splits, TiltedFit, Validation
+from unle.train import BaseParticles, JointSpace, Rows, Splits, TiltedFit, Validation
 
 ROWS = 1800
 
@@ -40,10 +40,8 @@ def choice_of(members, scales=None, *, replace=True):
     states = jax.vmap(lambda key: particles.init(key, joint, one, t))(jr.split(jr.key(2), count))
     scored = Validation(np.ones(count), np.ones((count, 1)), jnp.zeros(count), jnp.ones(count))
     fit = TiltedFit(Narrow(jnp.asarray(members)), states, scored, Outcome.CONVERGED, [])
-    held = ROWS // count
-    return select_energy(jr.key(3), joint, bases, fit, t, w, Splits(rows, rows), particles, held=held, replace=replace)[
-        0
-    ]
+    data = Rows(t, w, Splits(rows, rows))
+    return select_energy(jr.key(3), joint, bases, fit, data, particles, replace_failed=replace)[0]
 
 
 def test_members_that_learned_are_kept_as_they_are():
@@ -78,10 +76,10 @@ def test_a_member_with_little_to_learn_stays():
 def test_members_are_replaced_by_chance_hardly_ever():
     """Equally good members gain little, and by chance one of them half of another; its error says so."""
     rng = np.random.default_rng(0)
-    alike = [_behind(0.1 + rng.normal(scale=0.45, size=(3, 100))).any() for _ in range(1000)]
+    alike = [_clearly_worse(0.1 + rng.normal(scale=0.45, size=(3, 100))).any() for _ in range(1000)]
     assert np.mean(alike) < 0.03
     apart = np.array([[0.9], [0.0], [0.9]]) + rng.normal(scale=0.45, size=(3, 100))
-    assert _behind(apart).tolist() == [False, True, False]
+    assert _clearly_worse(apart).tolist() == [False, True, False]
 
 
 def test_nobody_is_replaced_unasked():

@@ -191,8 +191,8 @@ def test_counts_that_are_zero_close_to_the_observation():
     mean = np.average(grid[:, 0], weights=weights)
     sd = np.sqrt(np.average((grid[:, 0] - mean) ** 2, weights=weights))
     assert abs(state.proposals.mean() - mean) < 2 * sd
-    assert np.asarray(state.fitting.w).std(axis=0).min() > 0.1
-    assert np.abs(np.asarray(state.fitting.w)).max() < 100
+    assert np.asarray(state.fitting.rows.w).std(axis=0).min() > 0.1
+    assert np.abs(np.asarray(state.fitting.rows.w)).max() < 100
 
 
 def test_coordinates_that_stop_varying_have_noise_and_a_scale():
@@ -204,7 +204,7 @@ def test_coordinates_that_stop_varying_have_noise_and_a_scale():
 
     for number in range(2):
         state = METHOD.update(state, simulated(state.propose(), number))
-    w = np.asarray(state.fitting.w)
+    w = np.asarray(state.fitting.rows.w)
     assert np.isfinite(w).all()
     assert 0.5 < w[:, 1].std() < 2
     assert np.abs(w).max() < 100

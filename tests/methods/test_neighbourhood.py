@@ -91,7 +91,7 @@ def test_far_data_count_as_failures(one_round):
     near = one_round.fitting.near(sims)
     assert not near[~sims.valid].any()
     np.testing.assert_array_equal(near, sims.valid & (sims.x[:, 0] < 20))
-    assert len(one_round.fitting.t) == near.sum()
+    assert len(one_round.fitting.rows.t) == near.sum()
     assert one_round.fitting.validity is not None
     assert one_round.fitting.validity.rate == pytest.approx(near.mean())
 
@@ -139,7 +139,7 @@ def test_without_failures_all_data_count():
     theta = state.propose()
     state = method.update(state, (theta, np.where(np.arange(100)[:, None] < 5, theta + 40.0, theta)))
     assert state.fitting.near(state.simulations).all()
-    assert len(state.fitting.t) == 100
+    assert len(state.fitting.rows.t) == 100
     assert state.fitting.validity is None
 
 
@@ -167,7 +167,7 @@ def test_data_are_kept_if_nothing_can_be_learned_of_where_they_come_out_far(monk
     assert far.sum() > 20
     for found, expected in zip(flags.valid, [~(far | lost), ~lost], strict=True):
         np.testing.assert_array_equal(found, expected)
-    assert len(state.fitting.t) == (~lost).sum()
+    assert len(state.fitting.rows.t) == (~lost).sum()
 
 
 def test_a_round_with_few_valid_simulations_borrows_from_those_before(monkeypatch):

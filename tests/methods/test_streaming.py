@@ -13,7 +13,7 @@ import unle
 from unle.methods.memory_limit import as_bytes, machine_memory, row_bytes
 from unle.methods.training_pairs import standardised_pairs
 from unle.store import SimulationStore
-from unle.train import DataParticles, GaussianTraining, JointSpace, TiltedTraining, fit_gaussians, fit_tilted
+from unle.train import DataParticles, GaussianTraining, JointSpace, Rows, TiltedTraining, fit_gaussians, fit_tilted
 from unle.train.gaussian_base import decay_for
 
 ROWS, MEMBERS = 12_000, 2
@@ -63,18 +63,18 @@ def scores(pairs, bases):
 @pytest.fixture(scope="module")
 def streamed(store):
     pairs = pairs_of(store, MEMORY)
-    bases, _ = fit_gaussians(jr.key(5), pairs.t, pairs.w, pairs.splits, settings=BASE, stream=pairs.stream)
+    bases, _ = fit_gaussians(jr.key(5), pairs.rows, settings=BASE)
     return pairs, bases
 
 
 def test_a_window_is_a_sample_with_held_out_rows_of_its_own(streamed):
     pairs, _ = streamed
-    assert pairs.t.shape == (1500, 1)
-    train, held_out = np.asarray(pairs.splits.train), np.asarray(pairs.splits.held_out)
+    assert pairs.rows.t.shape == (1500, 1)
+    train, held_out = np.asarray(pairs.rows.splits.train), np.asarray(pairs.rows.splits.held_out)
     assert held_out.shape == (MEMBERS, 150)
     assert not np.isin(held_out, train).any()
     np.testing.assert_array_equal(np.sort(np.concatenate([train[0], held_out.ravel()])), np.arange(1500))
-    assert pairs.stream.taken == 1200 * 9  # the window has 1,200 training rows, and a chunk would draw more
+    assert pairs.rows.stream.taken == 1200 * 9  # the window has 1,200 training rows, and a chunk would draw more
 
 
 def lost(pairs, bases):
@@ -89,9 +89,11 @@ def test_a_window_teaches_what_all_rows_would(streamed):
     pairs, bases = streamed
     assert lost(pairs, bases) < 0.03
     # Companion: the measure notices a window that is no uniform sample.
-    half = np.resize(np.flatnonzero(np.asarray(pairs.t)[:, 0] < 0), len(pairs.t))
-    as_fast = replace(BASE, weight_decay=decay_for(pairs.stream.size))  # weights decay as in the fit above
-    one_sided, _ = fit_gaussians(jr.key(5), pairs.t[half], pairs.w[half], pairs.splits, settings=as_fast)
+    rows = pairs.rows
+    half = np.resize(np.flatnonzero(np.asarray(rows.t)[:, 0] < 0), len(rows.t))
+    one_side = Rows(rows.t[half], rows.w[half], rows.splits)
+    as_fast = replace(BASE, weight_decay=decay_for(pairs.rows.stream.size))  # weights decay as in the fit above
+    one_sided, _ = fit_gaussians(jr.key(5), one_side, settings=as_fast)
     assert lost(pairs, one_sided) > 0.1
 
 
@@ -100,23 +102,16 @@ def test_energies_are_trained_on_rows_that_come_in_later(store):
     bases = BASE.untrained(1, 1, members=MEMBERS)
     settings = TiltedTraining(DataParticles(n=16, pool=64, validation=64), width=4, depth=1, iterations=6, chunk=2)
     joint = JointSpace.of(PRIOR, pairs.theta_space)
-    rows = joint, bases, pairs.t, pairs.w, pairs.splits
-    fit = fit_tilted(jr.key(0), *rows, settings=settings, sees_theta=True, stream=pairs.stream)
+    fit = fit_tilted(jr.key(0), joint, bases, pairs.rows, settings=settings, sees_theta=True)
     assert len(fit.history) == 3
-    assert pairs.stream.taken == 2 * 2 * settings.batch
+    assert pairs.rows.stream.taken == 2 * 2 * settings.batch
 
 
 def test_training_of_no_steps_returns_what_it_began_with(store):
     pairs = pairs_of(store, MEMORY)
     settings = TiltedTraining(DataParticles(n=16, pool=64, validation=64), width=4, depth=1, iterations=1)
-    rows = (
-        JointSpace.of(PRIOR, pairs.theta_space),
-        BASE.untrained(1, 1, members=MEMBERS),
-        pairs.t,
-        pairs.w,
-        pairs.splits,
-    )
-    fit = fit_tilted(jr.key(0), *rows, settings=settings, sees_theta=True, share=0.4)
+    joint, bases = JointSpace.of(PRIOR, pairs.theta_space), BASE.untrained(1, 1, members=MEMBERS)
+    fit = fit_tilted(jr.key(0), joint, bases, pairs.rows, settings=settings, sees_theta=True, share=0.4)
     assert not fit.history
     assert fit.validation is None
 
@@ -153,15 +148,15 @@ def test_a_streamed_fit_is_as_good_as_one_in_memory():
 
 def test_the_seed_fixes_a_streamed_fit(store, streamed):
     pairs = pairs_of(store, MEMORY)
-    again, _ = fit_gaussians(jr.key(5), pairs.t, pairs.w, pairs.splits, settings=BASE, stream=pairs.stream)
+    again, _ = fit_gaussians(jr.key(5), pairs.rows, settings=BASE)
     assert eqx.tree_equal(again, streamed[1])
 
 
 def test_a_store_that_fits_is_taken_as_a_whole(store):
     rows = store.read()
     there, here = pairs_of(store, ROWS * EACH), pairs_of((rows.theta, rows.x))
-    assert there.stream is None
-    assert eqx.tree_equal((there.t, there.w, there.splits), (here.t, here.w, here.splits))
+    assert there.rows.stream is None
+    assert eqx.tree_equal(there.rows.table, here.rows.table)
 
 
 def test_rows_that_cannot_be_learned_from_are_found_wherever_they_are():

@@ -135,12 +135,12 @@ def at_the_modes(theta):
     return float(np.mean(np.abs(np.abs(theta) - 2) < 1))
 
 
-@pytest.mark.parametrize("every_round", [None, False])
-def test_energies_propose_where_the_bases_are_wrong(every_round):
+@pytest.mark.parametrize("proposals", ["best", "bases"])
+def test_energies_propose_where_the_bases_are_wrong(proposals):
     """Exact: two modes at +-1.83, of width 0.29; the base has one Gaussian of width 2 for x given theta."""
-    run = tiny(two_peaks, every_round=every_round).run([0.0], budget=900, rounds=3, seed=1)
+    run = tiny(two_peaks, proposals=proposals).run([0.0], budget=900, rounds=3, seed=1)
     shares = [at_the_modes(theta) for theta in np.split(run.simulations.theta, 3)]
-    if every_round is False:
+    if proposals == "bases":
         assert not any(done.energies for done in run.rounds)
         assert max(shares) < 0.5
     else:
@@ -175,7 +175,7 @@ def test_energies_that_no_longer_help_are_dropped(monkeypatch):
     theta = state.propose()
     state = method.update(state, (theta, two_peaks(theta, np.random.default_rng(0))))
     assert state.history[0].energies
-    monkeypatch.setattr(sunle._EnergyData, "select_energy", lambda *_, **__: sunle.Choice(None, None, 0.0))
+    monkeypatch.setattr(sunle, "select_energy", lambda *_, **__: (sunle.Choice(None, None, 0.0), ""))
     theta = state.propose()
     state = method.update(state, (theta, two_peaks(theta, np.random.default_rng(1))))
     assert not state.history[1].energies
@@ -229,7 +229,7 @@ def test_two_peaks_need_an_energy_and_their_modes_get_their_weights(normaliser, 
 def test_exchange_after_energies_in_every_round_pools_the_members_and_can_be_saved(tmp_path):
     exchange = Exchange(chains=100, warm_up=10, particles=200, sweep=Sweep(walks=6, langevin=0))
     surrogate = LogNormaliserTraining(particles=64, temperatures=1, width=16, depth=1, iterations=100)
-    method = tiny(two_peaks, PairedChains(moves=2), normaliser=ByExchange(exchange, surrogate), every_round=True)
+    method = tiny(two_peaks, PairedChains(moves=2), normaliser=ByExchange(exchange, surrogate), proposals="energies")
     run = method.run([0.0], budget=600, rounds=3, seed=1)
     draws = run.posterior.sample([0.0], 1000, seed=2)
     assert isinstance(run.posterior.likelihood, Normalised)
@@ -293,7 +293,7 @@ def test_wrong_arguments_are_named():
     with pytest.raises(InputError, match="as x_o"):
         method.run([0.0, 1.0], budget=100, rounds=2)
     with pytest.raises((InputError, TypeError)):  # the second by the type checker of the tests
-        tiny(curved, every_round="yes")
+        tiny(curved, proposals="yes")
     with pytest.raises(InputError, match="at least 32 valid"):
         method.run([0.0], budget=60, rounds=[20, 40])
     state = method.begin([0.0], budget=100, rounds=2)

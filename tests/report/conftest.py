@@ -14,7 +14,7 @@ from unle.posterior import Draws, Posterior
 from unle.simulators import simulate
 from unle.space import Prior, fit_theta_space, fit_x_space
 from unle.store import RunDirectory
-from unle.train import FixedBase, make_splits
+from unle.train import FixedBase, Rows, make_splits
 
 NAMES = ("rate", "<script>alert(1)", "a & b")
 
@@ -36,7 +36,7 @@ def story(tmp_path_factory):
     t = jax.vmap(theta_space.forward)(jnp.asarray(sims.theta, jnp.float32))
     w = jax.vmap(x_space.forward)(jnp.asarray(sims.x, jnp.float32))
     splits = make_splits(jr.key(0), 200, members=2)
-    bases = FixedBase(scale=1.0).fit(jr.key(0), t, w, splits)
+    bases = FixedBase(scale=1.0).fit(jr.key(0), Rows(t, w, splits))
     likelihood = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), jnp.zeros(2))
     posterior = Posterior(prior, likelihood)
     posterior.save(run.likelihood(0))

@@ -32,7 +32,7 @@ def test_coordinates_that_stay_are_conditioned_on():
 
     def run(still):
         options = {"steps": 60, "step_size": SharedStepSize()}
-        return run_chains_given(jr.key(0), start, joint, still=still, **options).positions
+        return run_chains_given(jr.key(0), start, joint, n_fixed=still, **options).positions
 
     moved = run(1)
     np.testing.assert_array_equal(moved[:, 0], a)

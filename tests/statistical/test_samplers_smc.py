@@ -14,7 +14,7 @@ from blackjax.smc.resampling import systematic
 from jax.scipy.special import gammaln, ndtr
 from jax.scipy.stats import norm
 
-from unle.samplers import Particles, SharedStepSize, bridge, run_chains, tempered_smc
+from unle.samplers import Particles, Path, SharedStepSize, bridge, run_chains, tempered_smc
 
 Z = 4.5  # Student's t with 15 degrees of freedom: false alarms 4e-4 per comparison
 ISLANDS, PARTICLES = 16, 400
@@ -204,7 +204,7 @@ def test_bridge_is_right_with_its_weights():
     def island(key):
         key_start, key_run = jr.split(key)
         start = Particles.equal(jr.normal(key_start, (PARTICLES, 1)))
-        particles, info = bridge(key_run, start, log_from, log_to, temperatures=10)
+        particles, info = bridge(key_run, start, Path(log_from, log_to), temperatures=10)
         x = particles.positions[:, 0]
         return jnp.array([particles.mean(x), particles.mean((x - 3.0) ** 2)]), info
 
@@ -230,8 +230,10 @@ def test_one_step_bridges_carry_weights_and_log_z_along_a_drifting_density():
             particles, info = bridge(
                 key,
                 particles,
-                lambda x: -0.5 * jnp.sum((x - previous) ** 2),
-                lambda x: 0.1 - 0.5 * jnp.sum((x - mean) ** 2),  # each step multiplies by e^0.1
+                Path(
+                    lambda x: -0.5 * jnp.sum((x - previous) ** 2),
+                    lambda x: 0.1 - 0.5 * jnp.sum((x - mean) ** 2),  # each step multiplies by e^0.1
+                ),
                 moves=1,
                 step_size=short,
                 step_state=step_state,

@@ -15,7 +15,16 @@ from jax.scipy.stats import norm
 
 from unle.models import ConditionalGaussian, Mlp, NeuralCorrection, NoEnergy, TiltedModel
 from unle.space import Prior, fit_theta_space
-from unle.train import BaseParticles, JointSpace, PersistentChains, TiltedTraining, WarmSmc, fit_tilted, make_splits
+from unle.train import (
+    BaseParticles,
+    JointSpace,
+    PersistentChains,
+    Rows,
+    TiltedTraining,
+    WarmSmc,
+    fit_tilted,
+    make_splits,
+)
 
 ROWS, NOISE = 2000, 0.25
 SPREAD = np.sqrt(1 + 0.25 / 3 + NOISE**2)
@@ -46,7 +55,7 @@ def problem():
         jnp.zeros(1), jnp.ones((1, 1)), jnp.full((1, 1), 1 / SPREAD, jnp.float32), NeuralCorrection(zeros)
     )
     arrays = jnp.asarray(theta, jnp.float32), jnp.asarray(x, jnp.float32)
-    return joint, jax.tree.map(lambda leaf: leaf[None], base), *arrays, make_splits(jr.key(0), ROWS, members=1)
+    return joint, jax.tree.map(lambda leaf: leaf[None], base), Rows(*arrays, make_splits(jr.key(0), ROWS, members=1))
 
 
 @eqx.filter_jit

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 from unle.models import FixedMeasure
-from unle.train import FixedBase, GaussianTraining, fit_gaussians, make_splits
+from unle.train import FixedBase, GaussianTraining, Rows, fit_gaussians, make_splits
 from unle.train.regression import _Products, linear_fit, shrunk_covariance
 
 SETTINGS = GaussianTraining(width=16, depth=1, iterations=600, batch=128, chunk=50, learning_rate=0.02)
@@ -91,7 +91,7 @@ def linear_score(t, w, splits):
 
 def test_a_linear_gaussian_is_recovered(splits):
     t, w, exact = data(lambda t: 0.3 - 0.8 * t, lambda t: 0.5)
-    bases, scores = fit_gaussians(jr.key(1), t, w, splits, settings=SETTINGS)
+    bases, scores = fit_gaussians(jr.key(1), Rows(t, w, splits), settings=SETTINGS)
     np.testing.assert_allclose(bases.intercept, np.full((MEMBERS, 1), 0.3), atol=4 * 0.5 / np.sqrt(0.9 * ROWS))
     np.testing.assert_allclose(bases.slope, np.full((MEMBERS, 1, 1), -0.8), atol=4 * 0.5 / np.sqrt(0.9 * ROWS))
     np.testing.assert_allclose(1 / bases.whitener, np.full((MEMBERS, 1, 1), 0.5), atol=4 * 0.5 / np.sqrt(1.8 * ROWS))
@@ -102,7 +102,7 @@ def test_a_linear_gaussian_is_recovered(splits):
 
 def test_a_bent_mean_and_an_uneven_noise_are_learnt(splits):
     t, w, exact = data(lambda t: np.tanh(2 * t), lambda t: np.exp(0.7 * t - 1))
-    bases, scores = fit_gaussians(jr.key(1), t, w, splits, settings=SETTINGS)
+    bases, scores = fit_gaussians(jr.key(1), Rows(t, w, splits), settings=SETTINGS)
     linear = linear_score(t, w, splits)
     assert (scores > linear + 0.4).all()
     assert scores.mean() > exact[np.asarray(splits.held_out)].mean() - 0.12
@@ -114,7 +114,7 @@ def test_a_bent_mean_and_an_uneven_noise_are_learnt(splits):
 
 def test_an_uneven_noise_is_left_to_a_network(splits):
     t, w, _ = data(lambda t: 0.3 - 0.8 * t, lambda t: np.exp(0.7 * t - 1))
-    bases, _ = fit_gaussians(jr.key(1), t, w, splits, settings=SETTINGS)
+    bases, _ = fit_gaussians(jr.key(1), Rows(t, w, splits), settings=SETTINGS)
     expected = SETTINGS.untrained(1, 1, members=MEMBERS)  # what a sampler is compiled for before the fit
     assert jax.tree.map(jnp.shape, expected) == jax.tree.map(jnp.shape, bases)
 
@@ -122,10 +122,10 @@ def test_an_uneven_noise_is_left_to_a_network(splits):
 def test_a_network_that_blows_up_leaves_the_closed_form(splits):
     t, w, _ = data(lambda t: np.sin(2 * t), lambda t: 0.5)
     settings = GaussianTraining(width=8, depth=1, iterations=100, batch=128, chunk=50, learning_rate=1e6)
-    bases, scores = fit_gaussians(jr.key(1), t, w, splits, settings=settings)
+    bases, scores = fit_gaussians(jr.key(1), Rows(t, w, splits), settings=settings)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(bases))
     idle = GaussianTraining(width=8, depth=1, iterations=50, batch=128, chunk=50, learning_rate=0.0)
-    np.testing.assert_allclose(scores, fit_gaussians(jr.key(1), t, w, splits, settings=idle)[1], atol=5e-3)
+    np.testing.assert_allclose(scores, fit_gaussians(jr.key(1), Rows(t, w, splits), settings=idle)[1], atol=5e-3)
     assert (np.asarray(scores) > np.asarray(linear_score(t, w, splits)) + 0.05).all()  # a sine bends
 
 
@@ -164,7 +164,7 @@ def test_weights_decay_more_where_rows_are_few_unless_somebody_said_how_much():
 
 def test_a_fixed_base_is_the_same_for_every_member(splits):
     t, w, _ = data(lambda t: t, lambda t: 0.5)
-    bases = FixedBase(scale=7.0).fit(jr.key(0), t, w, splits)
+    bases = FixedBase(scale=7.0).fit(jr.key(0), Rows(t, w, splits))
     assert isinstance(bases, FixedMeasure)
     density = eqx.filter_jit(eqx.filter_vmap(lambda base: base.log_density(t[0], w[0])))(bases)
     np.testing.assert_allclose(density, np.full(MEMBERS, norm.logpdf(w[0], 0, 7.0)), rtol=1e-5)

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from unle.models import Chained, GaussianProcess
-from unle.train import GaussianTraining, fit_gaussians, make_splits
+from unle.train import GaussianTraining, Rows, fit_gaussians, make_splits
 from unle.train.gaussian_process_fit import _kernel, _length_scales, _Regression, _squared_exponential, fit_processes
 
 SCALES = np.array([0.7, 1.5])
@@ -84,7 +84,7 @@ def wiggles(shuffled: bool):
 def test_a_mean_that_wiggles_is_left_to_a_process():
     t, w, exact = wiggles(shuffled=False)
     splits = make_splits(jr.key(0), len(t), members=2)
-    bases, scores = fit_gaussians(jr.key(1), t, w, splits, settings=SETTINGS)
+    bases, scores = fit_gaussians(jr.key(1), Rows(t, w, splits), settings=SETTINGS)
     assert isinstance(bases.correction, GaussianProcess | Chained)
     held = np.asarray(splits.held_out)
     assert scores.mean() > exact[held].mean() - 0.3  # nats, of which a line loses more than 5

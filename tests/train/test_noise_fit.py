@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from unle.models import ConditionalGaussian, MixtureNoise, NoCorrection, NoisyBase, Repeated
-from unle.train import Splits
+from unle.train import Rows, Splits
 from unle.train.noise_fit import best_noise, fit_noise
 
 N = 800
@@ -84,7 +84,7 @@ def test_members_share_one_noise_of_all_their_residuals():
     w = jnp.asarray(draws("t3", 2 * N, 2), jnp.float32)
     t = jnp.zeros((2 * N, 1))
     rows = jnp.arange(2 * N).reshape(2, N)
-    noisy = fit_noise(gaussian(2), t, w, Splits(rows, rows))
+    noisy = fit_noise(gaussian(2), Rows(t, w, Splits(rows, rows)))
     assert isinstance(noisy.bases, NoisyBase)
     np.testing.assert_array_equal(noisy.bases.noise.scales[0], noisy.bases.noise.scales[1])
     assert noisy.gain.shape == (2, N)
@@ -93,7 +93,7 @@ def test_members_share_one_noise_of_all_their_residuals():
 def test_repeated_measurements_share_it_too():
     w = jnp.asarray(draws("laplace", 2 * N, 3).reshape(N, 4), jnp.float32)
     rows = jnp.arange(N).reshape(2, -1)
-    noisy = fit_noise(Repeated(gaussian(2), ((0, 1), (2, 3))), jnp.zeros((N, 1)), w, Splits(rows, rows))
+    noisy = fit_noise(Repeated(gaussian(2), ((0, 1), (2, 3))), Rows(jnp.zeros((N, 1)), w, Splits(rows, rows)))
     assert isinstance(noisy.bases, Repeated)
     assert noisy.bases.one.noise.scales.shape[1] == 2
     assert noisy.gain.shape == (2, N // 2)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from unle.errors import FitError, InputError
 from unle.models import AbstractEnergy, FixedMeasure, TiltedModel
-from unle.train import Descent, ScoreMatching, descend, make_splits
+from unle.train import Descent, Rows, ScoreMatching, descend, make_splits
 from unle.train.score_matching import exact_loss, matched, sliced_loss
 
 N = 400
@@ -86,7 +86,9 @@ def test_descent_finds_the_gaussian(pairs):
     start = Quadratic(jnp.zeros(1), jnp.zeros(1))
     bases = jax.tree.map(lambda leaf: leaf[None], BASE)
     splits = make_splits(jr.key(2), N, members=1)
-    outcome = descend(jr.key(3), exact_loss, start, (STATIC, bases, ScoreMatching()), *pairs, splits, settings=FAST)
+    outcome = descend(
+        jr.key(3), exact_loss, start, (STATIC, bases, ScoreMatching()), Rows(*pairs, splits), settings=FAST
+    )
     rows = np.asarray(splits.train[0])
     slope, precision = by_hand((pairs[0][rows], pairs[1][rows]))
     # What is kept is the point of the path with the lowest held-out loss: within a standard error of the minimum.
@@ -125,7 +127,7 @@ def always_nan(key, trained, fixed, t, w):
 def test_a_loss_that_is_never_finite_is_an_error(pairs):
     splits = make_splits(jr.key(2), N, members=1)
     with pytest.raises(FitError, match="never finite"):
-        descend(jr.key(0), always_nan, jnp.zeros(1), None, *pairs, splits, settings=Descent(iterations=50))
+        descend(jr.key(0), always_nan, jnp.zeros(1), None, Rows(*pairs, splits), settings=Descent(iterations=50))
 
 
 def test_settings_that_make_no_sense_are_refused():

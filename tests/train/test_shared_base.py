@@ -5,7 +5,7 @@ import jax.random as jr
 import numpy as np
 
 from unle.models import Repeated
-from unle.train import GaussianTraining, fit_shared_or_whole, make_splits, shared_base
+from unle.train import GaussianTraining, Rows, fit_shared_or_whole, make_splits, shared_base
 from unle.train.shared_base import single_measurements
 
 BASE = GaussianTraining(iterations=1000)
@@ -19,7 +19,7 @@ def fitted(shared):
     noise = np.sqrt(1 - shared) * rng.normal(size=(400, 4)) + np.sqrt(shared) * rng.normal(size=(400, 1))
     w = np.sin(2 * t[:, :1]) + np.exp(t[:, 1:] - 1) * noise
     rows = jnp.asarray(t, jnp.float32), jnp.asarray(w, jnp.float32)
-    return fit_shared_or_whole(jr.key(0), BASE.fit, *rows, make_splits(jr.key(1), 400, members=2), cuts=[BLOCKS])
+    return fit_shared_or_whole(jr.key(0), BASE.fit, Rows(*rows, make_splits(jr.key(1), 400, members=2)), cuts=[BLOCKS])
 
 
 def test_independent_measurements_have_one_density():
@@ -42,7 +42,7 @@ def test_where_a_cut_is_too_fine_the_next_is_taken():
     )
     rows = jnp.asarray(t, jnp.float32), jnp.asarray(pairs.reshape(400, 6), jnp.float32)
     cuts = [tuple((i,) for i in range(6)), ((0, 1), (2, 3), (4, 5))]
-    bases = fit_shared_or_whole(jr.key(0), BASE.fit, *rows, make_splits(jr.key(1), 400, members=2), cuts=cuts)
+    bases = fit_shared_or_whole(jr.key(0), BASE.fit, Rows(*rows, make_splits(jr.key(1), 400, members=2)), cuts=cuts)
     assert isinstance(bases, Repeated)
     assert bases.blocks == cuts[1]
 
@@ -50,7 +50,7 @@ def test_where_a_cut_is_too_fine_the_next_is_taken():
 def test_measurements_of_one_simulation_stay_on_one_side_of_a_split():
     t, w = jnp.arange(10.0)[:, None], jnp.arange(60.0).reshape(10, 6)
     splits = make_splits(jr.key(0), 10, members=2, fraction=0.2)
-    many_t, parts, dealt = single_measurements(t, w, splits, ((0, 3), (1, 4), (2, 5)))
+    many_t, parts, dealt = single_measurements(Rows(t, w, splits), ((0, 3), (1, 4), (2, 5))).table
     assert parts.shape == (30, 2)
     assert parts[3].tolist() == [6.0, 9.0]  # the first measurement of the second simulation
     for k in range(2):
@@ -65,7 +65,7 @@ def test_of_very_many_measurements_some_of_each_simulation_are_taken(monkeypatch
     monkeypatch.setattr(shared_base, "MOST_ROWS", 25)
     t, w = jnp.arange(10.0)[:, None], jnp.arange(60.0).reshape(10, 6)
     splits = make_splits(jr.key(0), 10, members=2, fraction=0.2)
-    many_t, parts, dealt = single_measurements(t, w, splits, ((0, 3), (1, 4), (2, 5)))
+    many_t, parts, dealt = single_measurements(Rows(t, w, splits), ((0, 3), (1, 4), (2, 5))).table
     assert parts.shape == (20, 2)
     simulation, first = np.divmod(np.asarray(parts)[:, 0].astype(int), 6)
     assert simulation.tolist() == np.asarray(many_t)[:, 0].astype(int).tolist()

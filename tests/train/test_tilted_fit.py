@@ -14,6 +14,7 @@ from unle.space import Prior, fit_theta_space
 from unle.train import (
     BaseParticles,
     JointSpace,
+    Rows,
     TiltedTraining,
     WarmSmc,
     WarmStart,
@@ -50,7 +51,7 @@ def problem():
     )
     bases = jax.tree.map(lambda leaf: jnp.stack([leaf] * MEMBERS), one)
     arrays = jnp.asarray(t, jnp.float32), jnp.asarray(w, jnp.float32)
-    return joint, bases, *arrays, make_splits(jr.key(0), ROWS, members=MEMBERS)
+    return joint, bases, Rows(*arrays, make_splits(jr.key(0), ROWS, members=MEMBERS))
 
 
 def fit(problem, settings=None, *, seed=0, sees_theta=True, **how):
@@ -119,9 +120,9 @@ def test_an_energy_blind_to_theta_stays_blind(problem, fitted):
 
 
 def test_training_stops_when_nothing_is_left_to_learn(problem):
-    joint, bases, t, w, splits = problem
-    gaussian = jnp.asarray(np.random.default_rng(1).normal(size=w.shape), jnp.float32)
-    result = fit((joint, bases, t, gaussian, splits))
+    joint, bases, rows = problem
+    gaussian = jnp.asarray(np.random.default_rng(1).normal(size=rows.w.shape), jnp.float32)
+    result = fit((joint, bases, rows._replace(w=gaussian)))
     assert result.outcome is Outcome.CONVERGED
     assert len(result.history) < 10
     assert result.gain < 0.02
@@ -161,8 +162,8 @@ def test_absurd_steps_leave_something_finite(problem, bound):
 
 
 def test_nan_in_the_data_keeps_the_base(problem):
-    joint, bases, t, w, splits = problem
-    result = fit((joint, bases, t, w.at[:200].set(jnp.nan), splits))
+    joint, bases, rows = problem
+    result = fit((joint, bases, rows._replace(w=rows.w.at[:200].set(jnp.nan))))
     assert result.outcome is Outcome.RECOVERED
     assert result.validation is None
     assert result.gain == 0

@@ -9,7 +9,7 @@ import pytest
 
 from unle.models import MlpEnergy
 from unle.space import fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
-from unle.train import Carried, Frame, GaussianTraining, PairedChains, make_splits, warm_start
+from unle.train import Carried, Frame, GaussianTraining, PairedChains, Rows, make_splits, warm_start
 from unle.train.per_pair_particles import PairedState
 
 ROWS, MEMBERS = 120, 2
@@ -28,7 +28,7 @@ def frames():
         theta_space, x_space = restandardise_theta(first_theta, theta[rows]), restandardise_x(first_x, x[rows])
         t = jax.vmap(theta_space.forward)(jnp.asarray(theta[rows], jnp.float32))
         w = jax.vmap(x_space.forward)(jnp.asarray(x[rows], jnp.float32))
-        bases = quick.fit(jr.key(1), t, w, make_splits(jr.key(0), len(rows), members=MEMBERS))
+        bases = quick.fit(jr.key(1), Rows(t, w, make_splits(jr.key(0), len(rows), members=MEMBERS)))
         return Frame(theta_space, x_space, bases, t, jnp.asarray(rows))
 
     return frame(np.arange(ROWS)), frame(near)

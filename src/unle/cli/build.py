@@ -14,6 +14,7 @@ from unle.train import Descent, ScoreMatching, TiltedTraining
 METHODS = ("aunle", "sunle", "nle", "snle", "smnle")
 FLOWS = {"maf": Maf(), "spline": SplineFlow()}
 NORMALISERS = {"tilted": Tilted(), "divi": Divi(), "online": Online(), "exchange": ByExchange()}
+PROPOSALS = {None: "best", True: "energies", False: "bases"}  # of `--every-round`
 POSTERIORS_OF_SMNLE = ("divi", "exchange")
 POSTERIORS_OF_THE_PAPER = ("exchange", "divi", "online")
 
@@ -51,7 +52,7 @@ def build(settings: RunSettings, model: Any) -> Any:
         normaliser = NORMALISERS[settings.posterior or "tilted"]
         if iterations is not None:
             parts["training"] = replace(normaliser.energies, iterations=iterations)
-        return SUNLE(prior, model.simulator, normaliser=normaliser, every_round=settings.every_round, **parts)
+        return SUNLE(prior, model.simulator, normaliser=normaliser, proposals=PROPOSALS[settings.every_round], **parts)
     if iterations is not None:
         parts["training"] = TiltedTraining(iterations=iterations)
     if settings.repetition is not None:

@@ -15,7 +15,6 @@ Reference: Glaser et al., "Maximum likelihood learning of unnormalized models fo
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -25,8 +24,7 @@ from jaxtyping import PRNGKeyArray
 from unle.compiling import meanwhile
 from unle.errors import InputError
 from unle.methods.abstract_method import AbstractMethod
-from unle.methods.energy_kinds import best_energies
-from unle.methods.energy_selection import Selected, certificate_of, select_model, stopping_rows
+from unle.methods.energy_selection import Selected, certificate_of, select_model
 from unle.methods.metrics import no_metrics, record_fit, tell_user
 from unle.methods.paper_aunle import PaperAUNLE, joint_particles
 from unle.methods.precompile import sampler_compiled_for
@@ -42,12 +40,10 @@ from unle.train import (
     PairedChains,
     PairedSmc,
     PersistentChains,
-    TiltedFit,
     TiltedTraining,
     WarmSmc,
     compile_tilted,
     fit_shared_or_whole,
-    fit_tilted,
 )
 
 
@@ -147,9 +143,9 @@ class AUNLE(AbstractMethod):
         pairs = self._standardise(key_split, simulations, memory)
         bases = self._fit_bases(key_base, pairs)
         selected = self._train_energies(key_energy, pairs, bases, metrics)
-        certificate = certificate_of(selected.choice, *pairs.rows, held=pairs.held)
-        if pairs.stream is not None:
-            metrics(stage="stream", window=len(pairs.t), taken=pairs.stream.taken)
+        certificate = certificate_of(selected.choice, pairs.rows)
+        if pairs.rows.stream is not None:
+            metrics(stage="stream", window=len(pairs.rows.t), taken=pairs.rows.stream.taken)
         record_fit(metrics, selected, certificate, repeats=bases.repeats if isinstance(bases, Repeated) else 1)
         tell_user(selected, certificate)
         ensemble = selected.choice.ensemble(pairs.theta_space, pairs.x_space)
@@ -160,17 +156,16 @@ class AUNLE(AbstractMethod):
         return Posterior(self.prior, pairs.given_valid(key_valid, ensemble, metrics), self.sampler)
 
     def _standardise(self, key: PRNGKeyArray, simulations: Any, memory: int | float | str | None) -> Pairs:
-        work = self.base.work_per_row(self.prior.dim)
         pairs = standardised_pairs(
             key,
             simulations,
             self.prior,
             members=self.members,
             memory=memory,
-            work=work,
+            work=self.base.work_per_row(self.prior.dim),
             repetition=self.repetition,
         )
-        if pairs.stream is not None and isinstance(self.training.particles, PairedChains | PairedSmc):
+        if pairs.rows.stream is not None and isinstance(self.training.particles, PairedChains | PairedSmc):
             raise InputError(
                 "expected particles that do not belong to single simulations, of which only some are in "
                 "memory at a time; try training=TiltedTraining(DataParticles())."
@@ -179,40 +174,31 @@ class AUNLE(AbstractMethod):
 
     def _fit_bases(self, key: PRNGKeyArray, pairs: Pairs) -> AbstractBase:
         """Fit one base per member, while the training of energies on such bases is compiled."""
+        rows = pairs.rows
         if pairs.cuts:
-            return fit_shared_or_whole(key, self.base.fit, *pairs.rows, cuts=pairs.cuts)
-        expected = self.base.untrained(pairs.t.shape[1], pairs.w.shape[1], members=self.members)
+            return fit_shared_or_whole(key, self.base.fit, rows, cuts=pairs.cuts)
+        expected = self.base.untrained(rows.t.shape[1], rows.w.shape[1], members=self.members)
 
         def compile_training() -> None:
             if expected is not None:
                 joint = JointSpace.of(self.prior, pairs.theta_space)
-                compile_tilted(joint, in_two_views(expected), *pairs.rows, settings=self.training, stream=pairs.stream)
+                compile_tilted(joint, in_two_views(expected), rows, settings=self.training)
 
         with meanwhile(compile_training):
-            return self.base.fit(key, *pairs.rows, stream=pairs.stream)
+            return self.base.fit(key, rows)
 
     def _train_energies(
         self, key: PRNGKeyArray, pairs: Pairs, bases: AbstractBase, metrics: Callable[..., None]
     ) -> Selected:
         """Train energies and select what is kept, while the sampler of such energies is compiled."""
-        joint = JointSpace.of(self.prior, pairs.theta_space)
-        settings = {"settings": self.training, "stream": pairs.stream, "held": stopping_rows(pairs.held)}
-
-        def train(key: PRNGKeyArray, bases: AbstractBase) -> tuple[TiltedFit, str]:
-            fit = partial(fit_tilted, joint=joint, bases=bases, t=pairs.t, w=pairs.w, splits=pairs.splits)
-            return best_energies(
-                key, partial(fit, on_chunk=lambda record: metrics(stage="training", **record), **settings)
-            )
-
         with sampler_compiled_for(self.prior, self.training, pairs, in_two_views(bases), self.sampler, wrap=over_cells):
             return select_model(
                 key,
-                joint,
+                JointSpace.of(self.prior, pairs.theta_space),
                 bases,
-                *pairs.rows,
-                particles=self.training.particles,
-                train=train,
+                pairs.rows,
+                settings=self.training,
                 view=in_two_views,
-                held=pairs.held,
-                replace=True,
+                metrics=metrics,
+                replace_failed=True,
             )

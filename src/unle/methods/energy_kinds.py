@@ -1,7 +1,7 @@
 r"""Energies of three kinds, of which the simplest that is as good is kept.
 
 1. Theta-free: one function of the residuals for all theta.  All simulations teach it, whatever their theta.  It has no
-   weight on t; of two residuals it can tell how the base has moved, which is all that it knows of theta.
+   weight on t; next to both views of the data (`unle.models.TwoViews`) it sees theta as far as the base moves with it.
 2. Theta-free to begin with: training goes on with small steps and may bend the shape with theta, where data ask for it.
    What all theta have in common stays in common, for instance the weights of a likelihood's modes.
 3. Full: trained from nothing, whatever theta does to the shape.
@@ -11,15 +11,14 @@ second is tried where the first has most of what the third gains.  Elsewhere its
 """
 
 from collections.abc import Callable
-from functools import reduce
 
 from jaxtyping import PRNGKeyArray
 
-from unle.methods.energy_selection import clearly_better, simplest_as_good
 from unle.space.host_device import split
-from unle.train import TiltedFit, WarmStart, pair_particles
+from unle.train import TiltedFit, WarmStart, is_better, pair_particles, simplest_as_good
 
 SIMPLE_SHARE = 0.75  # of the gain of full energies, from which on the residuals say nearly all
+KEEP_ERRORS = 2.0  # standard errors of the gain; with one, useless energies would stay one time in six
 CONTINUED_SCHEDULE = 0.4  # share of the training schedule, its end, for energies that were theta-free
 
 
@@ -35,12 +34,19 @@ def best_energies(
     """
     key_free, key_full, key_continued = split(key, 3)
     full = train(key_full, sees_theta=True, start=start)
-    learned = full.validation is not None and clearly_better(full.validation)
-    free = train(key_free, sees_theta=False, aim=full.gain if learned else 0.0)
+    free = train(key_free, sees_theta=False, aim=full.gain if _clearly_gains(full) else 0.0)
     kinds = {"theta-free": free}
-    if free.validation is not None and clearly_better(free.validation) and free.gain >= SIMPLE_SHARE * full.gain:
+    if _clearly_gains(free) and free.gain >= SIMPLE_SHARE * full.gain:
         begun = WarmStart(free.energies, pair_particles(free.particles))
         kinds["continued"] = train(key_continued, sees_theta=True, start=begun, share=CONTINUED_SCHEDULE)
     kinds["full"] = full
-    best = reduce(simplest_as_good, kinds.values())
-    return best, next(name for name, fit in kinds.items() if fit is best)
+    better = {name: fit for name, fit in kinds.items() if fit.validation is not None}  # than the bases
+    if not better:
+        return full, "full"
+    name = list(better)[simplest_as_good([fit.validation.rows for fit in better.values()])]
+    return kinds[name], name
+
+
+def _clearly_gains(fit: TiltedFit) -> bool:
+    """Return whether energies gain more than two standard errors over the bases; False for NaN."""
+    return fit.validation is not None and is_better(fit.validation.rows, errors=KEEP_ERRORS)

@@ -1,6 +1,7 @@
 """Which of the fitted models is kept: the simplest that is as good, by held-out likelihood."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from unle.methods.energy_kinds import KEEP_ERRORS, best_energies
 from unle.models import AbstractBase, Ensemble, FixedMeasure, NoEnergy, TiltedModel
 from unle.space import ThetaSpace, XSpace
 from unle.space.host_device import keys, on_device, split
@@ -16,26 +18,26 @@ from unle.train import (
     Certificate,
     DataParticles,
     JointSpace,
-    Splits,
+    Rows,
     TiltedFit,
-    Validation,
+    TiltedTraining,
+    WarmStart,
     base_scores,
     certify,
     fit_noise,
+    fit_tilted,
     is_better,
     validate,
 )
 
 FEWEST_EFFECTIVE = 50  # draws that an estimate of a normaliser must rest on
-STOPPING_SHARE = 0.6  # share of the held-out rows by which training stops; the others are for the last decision alone
 TRAINED_SHARE = 0.5  # of the best member's held-out gain; a member with less has not learned what there is to learn
 REPLACE_ERRORS = 3.0  # standard errors by which a member must be behind the best, which is so by chance too
 FEWEST_ROWS = 10  # of a member, by which it may be found to be behind
-KEEP_ERRORS = 2.0  # standard errors of the gain; with one, useless energies would stay one time in six
 
 
 class Selected(NamedTuple):
-    """What a fit came to.
+    """The outcome of model selection.
 
     Attributes:
         choice: the models that were kept.
@@ -69,7 +71,7 @@ class Choice(NamedTuple):
         log_z: log-normaliser of each member.
         gain: held-out likelihood above that of the bases, in nats per row; 0 for the bases alone.
         rows: the gain of every row that decided; 0 for the bases alone.
-        certificate: what stands behind the energies; None for the bases alone, and where draws of the base cannot tell.
+        certificate: checks of the normaliser; None for the bases alone, and where draws of the base cannot tell.
         replaced: how many members had clearly not learned what the best one had, and gave way to it.
     """
 
@@ -90,45 +92,17 @@ class Choice(NamedTuple):
         return Ensemble(theta_space, x_space, self.models, self.log_z)
 
 
-def stopping_rows(held: int) -> int:
-    """Return how many of the held-out rows, the first ones, training and the kind of energy are decided by.
-
-    Example:
-        >>> from unle.methods.energy_selection import stopping_rows
-        >>> [stopping_rows(held) for held in (1, 10, 100)]
-        [1, 6, 60]
-    """
-    return max(1, round(STOPPING_SHARE * held))
-
-
-def clearly_better(scores: Validation) -> bool:
-    """Return whether energies gain more than two standard errors over the bases; False for NaN."""
-    return is_better(scores.rows, errors=KEEP_ERRORS)
-
-
-def simplest_as_good(simple: TiltedFit, full: TiltedFit) -> TiltedFit:
-    """Return the simpler energies unless the others are better by more than one standard error.
-
-    Both were scored on the same held-out rows, so their difference row by row has a small standard error.
-    """
-    if simple.validation is None or full.validation is None:
-        return full if simple.validation is None else simple
-    return full if is_better(full.validation.rows, simple.validation.rows) else simple
-
-
 def select_model(
     key: PRNGKeyArray,
     joint: JointSpace,
     bases: AbstractBase,
-    t: Float[Array, "n dim"],
-    w: Float[Array, "n data"],
-    splits: Splits,
+    rows: Rows,
     *,
-    particles: AbstractParticles,
-    train: Callable[[PRNGKeyArray, AbstractBase], tuple[TiltedFit, str]],
+    settings: TiltedTraining,
     view: Callable[[AbstractBase], AbstractBase],
-    held: int,
-    replace: bool = False,
+    metrics: Callable[..., None],
+    start: WarmStart | None = None,
+    replace_failed: bool = False,
 ) -> Selected:
     """Train energies, and decide whether they are kept, and on which bases.
 
@@ -143,31 +117,37 @@ def select_model(
         key: randomness of trainings and particles.
         joint: the space of the particles.
         bases: the members' bases.
-        t: standardised parameters.
-        w: standardised data.
-        splits: training and held-out rows of every member.
-        particles: how constants are estimated.
-        train: trains energies on given bases; returns them and the name of their kind.
-        view: shows bases to energies.
-        held: how many of the held-out rows are not repetitions.
-        replace: whether members whose training failed give way to the best: a mixture would count them like any other.
+        rows: standardised simulations; those of `rows.deciding` decide.
+        settings: of the training of energies.
+        view: what energies see of bases.
+        metrics: takes the record of every chunk of training.
+        start: what energies on the Gaussian bases begin with, if not with nothing.
+        replace_failed: whether members whose training failed give way to the best: a mixture would count them like any
+            other.
     """
-    key_train, key_gate, key_noisy, key_noisy_gate = split(key, 4)
-    rows = t, w, splits
+    key_train, key_select, key_noisy, key_noisy_select = split(key, 4)
 
-    def decide(key_train: PRNGKeyArray, key_gate: PRNGKeyArray, bases: AbstractBase) -> Selected:
-        seen = view(bases)
-        fit, kind = train(key_train, seen)
-        choice, why = select_energy(key_gate, joint, seen, fit, *rows, particles, held=held, replace=replace)
+    def decide(
+        key_train: PRNGKeyArray, key_select: PRNGKeyArray, bases: AbstractBase, start: WarmStart | None = None
+    ) -> Selected:
+        seen, particles = view(bases), settings.particles
+        train = partial(
+            fit_tilted,
+            joint=joint,
+            bases=seen,
+            rows=rows,
+            settings=settings,
+            on_chunk=lambda record: metrics(stage="training", **record),
+        )
+        fit, kind = best_energies(key_train, train, start=start)
+        choice, why = select_energy(key_select, joint, seen, fit, rows, particles, replace_failed=replace_failed)
         return Selected(choice, fit, kind if choice.has_energies else "none", why)
 
-    best = decide(key_train, key_gate, bases)
-    noisy = fit_noise(bases, t, w, Splits(splits.train, splits.held_out[:, :held]))
-    if noisy is None:
+    best = decide(key_train, key_select, bases, start)
+    noisy = fit_noise(bases, rows)
+    if noisy is None or not is_better(noisy.gain[:, rows.deciding], best.choice.rows):
         return best
-    if not is_better(noisy.gain[:, stopping_rows(held) :], best.choice.rows):
-        return best
-    return decide(key_noisy, key_noisy_gate, noisy.bases)._replace(noise=True)
+    return decide(key_noisy, key_noisy_select, noisy.bases)._replace(noise=True)
 
 
 def select_energy(
@@ -175,65 +155,47 @@ def select_energy(
     joint: JointSpace,
     bases: AbstractBase,
     fit: TiltedFit,
-    t: Float[Array, "n dim"],
-    w: Float[Array, "n data"],
-    splits: Splits,
+    rows: Rows,
     particles: AbstractParticles,
     *,
-    held: int,
-    replace: bool = False,
+    replace_failed: bool = False,
 ) -> tuple[Choice, str]:
     """Keep the energies only if they raise the held-out likelihood, and their normaliser can be relied on.
 
     The gain must exceed two standard errors, of the rows and of the estimated constants together: where the base is
     right, energies differ from zero by chance alone.  Rows and draws are others than those that training stopped by.
-
-    Args:
-        key: randomness of the particles.
-        joint: the space of the particles.
-        bases: the members' bases.
-        fit: the members' energies.
-        t: standardised parameters.
-        w: standardised data.
-        splits: training and held-out rows of every member.
-        particles: how constants are estimated.
-        held: how many of the held-out rows are not repetitions.
-        replace: see `select_model`.
-
-    Returns:
-        What is kept, and why, in a few words.
+    What is kept is returned, and why, in a few words; arguments are those of `select_model`.
     """
-    members = splits.train.shape[0]
-    alone = Choice(TiltedModel(bases, NoEnergy()), on_device(np.zeros(members)), 0.0)
+    bases_only = Choice(TiltedModel(bases, NoEnergy()), on_device(np.zeros(rows.members)), 0.0)
     if fit.validation is None:
-        return alone, "energies did not raise the held-out likelihood in training"
+        return bases_only, "energies did not raise the held-out likelihood in training"
     models = TiltedModel(bases, fit.energies)
-    scores = validate(keys(key, members), joint, models, t, w, splits, particles, fit.particles)
-    decisive = slice(stopping_rows(held), held)
-    rows, ess = np.asarray(scores.rows)[:, decisive], np.asarray(scores.ess)
-    gain, error = float(rows.mean()), _standard_error(rows, ess, particles.normaliser_draws)
-    if not ess.min() * particles.normaliser_draws > FEWEST_EFFECTIVE:
-        return alone, f"the normaliser of energies rests on {ess.min() * particles.normaliser_draws:.0f} draws"
+    scores = validate(keys(key, rows.members), joint, models, *rows.table, particles, fit.particles).of(rows.deciding)
+    ess, draws = np.asarray(scores.ess), particles.normaliser_draws
+    gains = np.asarray(scores.rows)
+    gain, error = float(gains.mean()), _standard_error(gains, ess, draws)
+    if not ess.min() * draws > FEWEST_EFFECTIVE:
+        return bases_only, f"the normaliser of energies has an effective sample size of {ess.min() * draws:.0f} draws"
     if not gain > KEEP_ERRORS * error:  # also for NaN
-        return alone, f"energies gain {gain:+.3f} nats per held-out row, with a standard error of {error:.3f}"
+        return bases_only, f"energies gain {gain:+.3f} nats per held-out row, with a standard error of {error:.3f}"
     why = f"energies gain {gain:+.2f} nats per held-out row"
-    choice = Choice(models, scores.log_z, gain, rows)
-    if replace and _behind(rows).any():
-        choice = _with_trained(choice, rows, np.asarray(base_scores(bases, t, w, splits))[:, decisive])
-    if not isinstance(particles, DataParticles):  # others have normalisers that draws of the base cannot tell
+    choice = Choice(models, scores.log_z, gain, gains)
+    if replace_failed and _clearly_worse(gains).any():
+        of_bases = np.asarray(base_scores(bases, *rows.table))[:, rows.deciding]
+        choice = _replace_failed_members(choice, gains, of_bases)
+    if not isinstance(particles, DataParticles):  # only for these is Z_pi a mean over draws of the base
         return choice, why
-    certificate = certify(choice.models, choice.log_z, t, w, np.asarray(splits.held_out)[:, decisive])
+    certificate = certificate_of(choice, rows)
     if not certificate.reliable:
-        return alone, f"the normaliser of energies cannot be relied on: {certificate.doubt}"
+        return bases_only, f"the normaliser of energies cannot be relied on: {certificate.doubt}"
     return choice._replace(certificate=certificate), why
 
 
-def certificate_of(choice: Choice, t, w, splits: Splits, *, held: int) -> Certificate:
+def certificate_of(choice: Choice, rows: Rows) -> Certificate:
     """Return the certificate of what was kept; examine it on the rows of the last decision if it has none."""
     if choice.certificate is not None:
         return choice.certificate
-    decisive = np.asarray(splits.held_out)[:, stopping_rows(held) : held]
-    return certify(choice.models, choice.log_z, t, w, decisive)
+    return certify(choice.models, choice.log_z, rows.t, rows.w, np.asarray(rows.splits.held_out)[:, rows.deciding])
 
 
 def _standard_error(rows: np.ndarray, ess: np.ndarray, draws: int) -> float:
@@ -243,10 +205,10 @@ def _standard_error(rows: np.ndarray, ess: np.ndarray, draws: int) -> float:
     return float(np.sqrt(of_rows + of_constants))
 
 
-def _with_trained(choice: Choice, tilts: np.ndarray, of_bases: np.ndarray) -> Choice:
+def _replace_failed_members(choice: Choice, tilts: np.ndarray, of_bases: np.ndarray) -> Choice:
     """Put the best member in the place of those that are behind by their energies, and by all of their likelihood."""
     best = int(np.argmax((tilts + of_bases).mean(axis=1)))
-    failed = _behind(tilts) & _behind(tilts + of_bases, share=None)
+    failed = _clearly_worse(tilts) & _clearly_worse(tilts + of_bases, share=None)
     chosen = np.where(failed, best, np.arange(len(failed)))
     models, log_z = jax.tree.map(
         lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, (choice.models, choice.log_z)
@@ -254,7 +216,7 @@ def _with_trained(choice: Choice, tilts: np.ndarray, of_bases: np.ndarray) -> Ch
     return choice._replace(models=models, log_z=log_z, replaced=int(failed.sum()))
 
 
-def _behind(rows: np.ndarray, *, share: float | None = TRAINED_SHARE) -> np.ndarray:
+def _clearly_worse(rows: np.ndarray, *, share: float | None = TRAINED_SHARE) -> np.ndarray:
     """Return which members score clearly less than the best: than a share of it, if one is given.
 
     Every member is scored on rows of its own, so the two means have errors that add up.

@@ -56,21 +56,15 @@ def tell_user(selected: Selected, certificate: Certificate) -> None:
         )
 
 
-def record_printed_fit(metrics: Callable[..., None], fit: PaperFit, *, steps_back: int) -> None:
-    """Write down how the training of the paper's energy ended.
-
-    Args:
-        metrics: takes the numbers.
-        fit: the training.
-        steps_back: how often trainings of all rounds had to go back to a healthy state.
-    """
+def record_printed_fit(metrics: Callable[..., None], fit: PaperFit, *, recoveries: int) -> None:
+    """Write down how the training of the paper's energy ended, and how often those of all rounds had to recover."""
     last = fit.history[-1]
     metrics(
         stage="fitted",
         energy="as printed",
         gain=fit.gain,
         outcome=fit.outcome.name,
-        steps_back=steps_back,
+        recoveries=recoveries,
         chunks=len(fit.history),
         acceptance=last["acceptance"],
         gap=last["gap"],

@@ -81,7 +81,7 @@ class NLE(AbstractMethod):
 
         training = FlowTraining(self.flow, self.training)
         flows, outcome = training.fit_flows(
-            key_fit, *pairs.rows, on_chunk=lambda record: metrics(stage="descent", **record), stream=pairs.stream
+            key_fit, pairs.rows, on_chunk=lambda record: metrics(stage="descent", **record)
         )
         held_out = -float(np.mean(np.asarray(outcome.losses)))
         metrics(stage="fitted", held_out_log_likelihood=held_out, steps=outcome.steps)

@@ -27,7 +27,7 @@ from unle.simulators import Simulations
 from unle.space import Prior, fit_theta_space, fit_x_space
 from unle.space.host_device import on_device, split
 from unle.store import SimulationStore
-from unle.train import JointSpace, PaperTraining, PersistentChains, WarmSmc, fit_as_printed, make_splits, measure
+from unle.train import JointSpace, PaperTraining, PersistentChains, Rows, WarmSmc, fit_as_printed, make_splits, measure
 
 HALF = Mala(target_acceptance=0.5)  # of the proposals are accepted, as printed
 CHAINS = PersistentChains(n=1000, moves=60, kernel=HALF, at_data=False, fresh=False, own_steps=True)
@@ -74,16 +74,15 @@ class PaperAUNLE(AbstractMethod):
         theta, x = np.asarray(theta, float)[rows], np.asarray(x, float)[rows]
         theta_space, x_space = fit_theta_space(theta, plain=True), fit_x_space(x, plain=True)
         metrics = no_metrics if on_metrics is None else on_metrics
+        splits = make_splits(key_split, len(theta), members=1)
         fit = fit_as_printed(
             key_fit,
             JointSpace.of(self.prior, theta_space),
-            apply_space(theta_space, theta),
-            apply_space(x_space, x),
-            make_splits(key_split, len(theta), members=1),
+            Rows(apply_space(theta_space, theta), apply_space(x_space, x), splits),
             settings=self.training,
-            on_look=lambda record: metrics(stage="training", **record),
+            on_chunk=lambda record: metrics(stage="training", **record),
         )
-        record_printed_fit(metrics, fit, steps_back=fit.steps_back)
+        record_printed_fit(metrics, fit, recoveries=fit.recoveries)
         warn_of_divergence([fit], instead="AUNLE(prior)")
         model = TiltedModel(measure(x_space.dim), fit.energy)
         likelihood = TiltedLikelihood(theta_space, x_space, model, on_device(0.0))

@@ -48,12 +48,12 @@ from unle.train import (
     PairedChains,
     PaperFit,
     PaperTraining,
+    Rows,
     fit_as_printed,
     fit_divi,
     fit_validity,
     make_splits,
     measure,
-    pad,
 )
 
 CHAINS = PairedChains(n=1, moves=50, kernel=HALF, fresh=False, own_steps=True)
@@ -104,7 +104,7 @@ class PaperSUNLE(AbstractSequential):
     prior: Prior
     simulator: Callable | None = eqx.field(static=True, default=None)
     normaliser: AbstractNormaliser = ByExchange()
-    training: PaperTraining = PaperTraining(CHAINS, iterations=500, look=10, patience=10)
+    training: PaperTraining = PaperTraining(CHAINS, iterations=500, chunk=10, patience=10)
     exchange: WalkingExchange = WalkingExchange()
     inner_moves: int = eqx.field(static=True, default=100)
     divi: DiviChains = DiviChains()
@@ -142,7 +142,7 @@ class PaperSUNLE(AbstractSequential):
             on_device(frame.rows, np.int32),
             fit.particles.positions[: len(frame.rows)],
             chains,
-            (0 if state.carried is None else state.carried.steps_back) + fit.steps_back,
+            (0 if state.carried is None else state.carried.steps_back) + fit.recoveries,
         )
         assert state.spaces is not None
         distance, width = distance_and_width(state.spaces, simulations, state.x_o, proposals)
@@ -156,9 +156,8 @@ class PaperSUNLE(AbstractSequential):
         """Return the posterior of the last round."""
         if state.posterior is None:
             raise InputError("nothing has been fitted yet; try update(state, simulations) first.")
-        record_printed_fit(
-            no_metrics if on_metrics is None else on_metrics, state.fits[-1], steps_back=state.carried.steps_back
-        )
+        metrics = no_metrics if on_metrics is None else on_metrics
+        record_printed_fit(metrics, state.fits[-1], recoveries=state.carried.steps_back)
         warn_of_divergence(state.fits, instead="SUNLE(prior, simulator)")
         return SequentialRun(state.posterior, state.simulations, state.history)
 
@@ -167,16 +166,16 @@ class PaperSUNLE(AbstractSequential):
         key_split = jr.fold_in(jr.key(state.seed), HELD_OUT_STREAM)
         among = frame.rows, max(state.budget, len(state.simulations))
         splits = make_splits(key_split, len(frame.rows), members=1, among=among)
-        data = pad(frame.t, frame.w, splits, state.budget)
+        rows = Rows(frame.t, frame.w, splits).padded(state.budget)
         energy = known = log_z = None
         if state.carried is not None:
             energy, log_z = in_coordinates(state.carried, frame)
-            known = known_particles(state.carried, frame, len(data[0]))
+            known = known_particles(state.carried, frame, len(rows.t))
         training = self.training
         if isinstance(self.normaliser, Online):
             training = replace(training, online=self.normaliser.online)
         joint = JointSpace.of(self.prior, frame.theta_space)
-        return fit_as_printed(key, joint, *data, settings=training, start=energy, known=known, log_normaliser=log_z)
+        return fit_as_printed(key, joint, rows, settings=training, start=energy, known=known, log_normaliser=log_z)
 
     def _log_normaliser(
         self, key: PRNGKeyArray, state: PaperState, frame: PaperFrame, fit: PaperFit
@@ -193,8 +192,8 @@ class PaperSUNLE(AbstractSequential):
         nearest = KDTree(np.asarray(frame.t)).query(t)[1]
         w = np.asarray(fit.particles.positions)[nearest, 0]
         model = TiltedModel(measure(frame.x_space.dim), fit.energy)
-        settings = {"chains": self.divi, "settings": self.normaliser.training}
-        return fit_divi(key_fit, model, on_device(t), on_device(w), **settings).log_normaliser
+        settings = self.normaliser.training
+        return fit_divi(key_fit, model, on_device(t), on_device(w), chains=self.divi, settings=settings).log_normaliser
 
     def _drawn_before(self, state: PaperState, frame: PaperFrame) -> Float[np.ndarray, "n dim"]:
         """Return standardised draws of nu: of the prior at first, of the posterior of the round before later."""

@@ -37,7 +37,7 @@ def sampler_compiled_for(
         sampler: of the posterior.
         wrap: what becomes of the ensemble before it is sampled.
     """
-    members, sizes = len(data.splits.train), (data.t.shape[1], data.w.shape[1])
+    members, sizes = data.rows.members, (data.rows.t.shape[1], data.rows.w.shape[1])
 
     def likelihood() -> AbstractLikelihood:
         reach = reach_of(bases, sizes[1], members=members)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from unle.methods.neighbourhood import Neighbourhood
 from unle.methods.proposals import Box
@@ -29,7 +29,7 @@ from unle.models import (
 from unle.simulators import Simulations
 from unle.space import ThetaSpace, XSpace, restandardise_theta, restandardise_x
 from unle.space.host_device import on_device
-from unle.train import AbstractBaseTraining, Splits, ValidityFit, fit_validity, make_splits
+from unle.train import AbstractBaseTraining, Rows, ValidityFit, fit_validity, make_splits
 
 # Constants that make independent random numbers out of one seed.
 HELD_OUT_STREAM = 20_000  # a row is held out from a member in all rounds, or its energies would know the row
@@ -44,10 +44,8 @@ class RegionFit(NamedTuple):
     Attributes:
         theta_space: standardises theta.
         x_space: standardises x.
-        t: standardised parameters.
-        w: standardised data.
-        splits: training and held-out rows of every member.
-        rows: which of the valid simulations of all rounds these are.
+        rows: simulations of the region, standardised.
+        indices: which of the valid simulations of all rounds these are.
         bases: the members' bases.
         region: where theta was fitted.
         first_x_space: standardises x by the first round.
@@ -57,10 +55,8 @@ class RegionFit(NamedTuple):
 
     theta_space: ThetaSpace
     x_space: XSpace
-    t: Float[Array, "rows dim"]
-    w: Float[Array, "rows data"]
-    splits: Splits
-    rows: np.ndarray
+    rows: Rows
+    indices: Int[np.ndarray, " row"]
     bases: AbstractBase
     region: Region
     first_x_space: XSpace
@@ -70,9 +66,8 @@ class RegionFit(NamedTuple):
     @property
     def likelihood(self) -> Ensemble:
         """The likelihood of valid data, by the bases alone; see `restrict`."""
-        members = len(self.splits.train)
-        models = TiltedModel(self.bases, NoEnergy())
-        return Ensemble(self.theta_space, self.x_space, models, on_device(np.zeros(members)))
+        models, zeros = TiltedModel(self.bases, NoEnergy()), on_device(np.zeros(self.rows.members))
+        return Ensemble(self.theta_space, self.x_space, models, zeros)
 
     def restrict(self, likelihood: Any) -> Any:
         """Return the members' geometric mean, in the region of this fit, times P(valid | theta)."""
@@ -115,17 +110,13 @@ def fit_region(
     theta, x = sims.valid_theta[inside], sims.valid_x[inside]
     theta_space, x_space = restandardise_theta(first_theta, theta), _restandardise(first_x, x, u)
     t, w = apply_space(theta_space, theta), _with_noise(spread_and_standardise(x_space, x, u), state.seed)
-    rows = np.flatnonzero(inside)
-    splits = make_splits(
-        jr.fold_in(jr.key(state.seed), HELD_OUT_STREAM),
-        len(theta),
-        members=members,
-        among=(rows, max(state.budget, len(inside))),
-    )
-    bases = base.fit(key_base, t, w, splits, capacity=state.budget)
+    indices, key_splits = np.flatnonzero(inside), jr.fold_in(jr.key(state.seed), HELD_OUT_STREAM)
+    among = indices, max(state.budget, len(inside))
+    rows = Rows(t, w, make_splits(key_splits, len(theta), members=members, among=among))
+    bases = base.fit(key_base, rows, capacity=state.budget)
     low, high = standard[inside].min(axis=0), standard[inside].max(axis=0)
     region = Region(first_theta, on_device(low), on_device(high))
-    return RegionFit(theta_space, x_space, t, w, splits, rows, bases, region, first_x, neighbourhood, validity)
+    return RegionFit(theta_space, x_space, rows, indices, bases, region, first_x, neighbourhood, validity)
 
 
 def _near(simulations: Simulations, neighbourhood: Neighbourhood | None, first_x: XSpace) -> Bool[np.ndarray, " n"]:

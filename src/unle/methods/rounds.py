@@ -162,27 +162,27 @@ def open_round(state: RoundState, simulations: Any, *, base: AbstractBaseTrainin
     return OpenRound(replace(state, fit=fit), simulations, distance, back_to, keys[1], keys[2], started)
 
 
-def close_round(opened: OpenRound, energies: TractableLikelihood | None = None, carried: Any = None) -> RoundState:
+def close_round(opened: OpenRound, likelihood: TractableLikelihood | None = None, carried: Any = None) -> RoundState:
     """Draw the next proposals, and return the state after the round.
 
     Args:
         opened: the round.
-        energies: a likelihood to propose from instead of the bases'.
+        likelihood: of energies, to propose from instead of the bases'.
         carried: what its training leaves for the next round.
     """
     state, fit = opened.state, opened.state.fitting
-    beta, proposals = _draw_tempered(opened, energies)
+    beta, proposals = _draw_tempered(opened, likelihood)
     distance, width = distance_and_width(state.first_spaces, opened.simulations, state.x_o, proposals)
     done = Round(
         state.number,
         len(opened.simulations),
         float(opened.simulations.valid.mean()),
-        len(fit.t),
+        len(fit.rows.t),
         beta,
         distance,
         width,
         seconds=time.perf_counter() - opened.started,
-        energies=energies is not None,
+        energies=likelihood is not None,
         outlying=opened.outlying,
     )
     state = replace(state, carried=carried)._after(done, proposals)

@@ -14,17 +14,17 @@ Reference: Pacchiardi and Dutta, "Score matched neural exponential families for 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.random as jr
 import numpy as np
 
 from unle.methods.abstract_method import AbstractMethod
 from unle.methods.metrics import no_metrics
 from unle.methods.training_pairs import standardised_pairs
-from unle.models import Normalised, ReferencedLikelihood
+from unle.models import Normalised, ReferencedLikelihood, unstacked
 from unle.posterior import Exchange, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import (
@@ -97,20 +97,15 @@ class SMNLE(AbstractMethod):
         work = max(base.work_per_row(self.prior.dim) for base in (self.base, self.reference))
         pairs = standardised_pairs(key_split, simulations, self.prior, members=1, memory=memory, work=work)
         metrics, rows = (no_metrics if on_metrics is None else on_metrics), pairs.rows
-        bases = self.base.fit(key_base, *rows, stream=pairs.stream)
+        bases = self.base.fit(key_base, rows)
         models, outcome = fit_score_matching(
-            key_fit,
-            bases,
-            *rows,
-            settings=self._settings,
-            on_chunk=lambda record: metrics(stage="descent", **record),
-            stream=pairs.stream,
+            key_fit, bases, rows, settings=self._settings, on_chunk=lambda record: metrics(stage="descent", **record)
         )
         metrics(stage="fitted", held_out_score=float(np.mean(np.asarray(outcome.losses))), steps=outcome.steps)
         references = bases
         if isinstance(self.base, FixedBase):
-            references = self.reference.fit(key_reference, *rows, stream=pairs.stream)
-        model, reference = (_only(stacked) for stacked in (models, references))
+            references = self.reference.fit(key_reference, rows)
+        model, reference = unstacked(models, 0), unstacked(references, 0)
         likelihood = ReferencedLikelihood(pairs.theta_space, pairs.x_space, model, reference)
         if self.normaliser is None:
             return Posterior(self.prior, pairs.given_valid(key_validity, likelihood, metrics), self.sampler)
@@ -124,11 +119,4 @@ class SMNLE(AbstractMethod):
     def _settings(self) -> ScoreMatching:
         if not self.sliced or self.training.slices is not None:
             return self.training
-        own = self.training
-        return ScoreMatching(slices=1, width=own.width, depth=own.depth, noise=own.noise, descent=own.descent)
-
-
-def _only(stacked: Any) -> Any:
-    """Return the one member of a stack."""
-    arrays, static = eqx.partition(stacked, eqx.is_array)
-    return eqx.combine(jax.tree.map(lambda leaf: leaf[0], arrays), static)
+        return replace(self.training, slices=1)

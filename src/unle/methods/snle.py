@@ -64,6 +64,6 @@ class SNLE(AbstractSequential):
         """Return the posterior of the last round's flow."""
         fit = state.fitting
         if on_metrics is not None:
-            on_metrics(stage="fitted", rows=len(fit.t))
+            on_metrics(stage="fitted", rows=len(fit.rows.t))
         posterior = Posterior(self.prior, fit.restrict(fit.likelihood), self.sampler)
         return SequentialRun(posterior, state.simulations, state.history)

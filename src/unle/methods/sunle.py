@@ -17,26 +17,23 @@ Reference: Glaser et al., "Maximum likelihood learning of unnormalized models fo
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from unle.errors import InputError
-from unle.methods.energy_kinds import best_energies
-from unle.methods.energy_selection import Choice, Selected, certificate_of, select_energy, select_model, stopping_rows
+from unle.methods.energy_selection import Choice, Selected, certificate_of, select_energy, select_model
 from unle.methods.metrics import no_metrics, record_fit, record_validity, tell_user
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Fitted, Tilted
 from unle.methods.paper_sunle import PaperSUNLE
 from unle.methods.precompile import sampler_compiled_for
 from unle.methods.rounds import RoundState, close_round, open_round
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
-from unle.models import AbstractBase, Ensemble, TractableLikelihood, in_one_view
+from unle.models import Ensemble, TractableLikelihood, in_one_view
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import (
@@ -45,17 +42,17 @@ from unle.train import (
     Frame,
     GaussianTraining,
     JointSpace,
-    Splits,
+    Rows,
     TiltedFit,
     TiltedTraining,
     WarmStart,
     fit_tilted,
-    pad,
     warm_start,
 )
 
 FINAL_FIT_KEY = 10_000  # folded into the seed; larger than any number of a round
 WARM_SHARE = 0.25  # of the training schedule, for energies that come from the round before and only propose
+PROPOSALS = ("best", "energies", "bases")
 TRIALS = (0.2, 0.5)  # of the budget: having simulated so much, see whether energies propose better than the bases
 
 
@@ -73,9 +70,9 @@ class SUNLE(AbstractSequential):
             `ByExchange()`.
         training: how energies are trained, if not as `normaliser` has it.
         sampler: how an ordinary posterior is sampled.
-        every_round: which likelihood makes the proposals.  None, the default: energies are tried after 20 % and 50 % of
-            the budget, and propose from then on as long as they raise the held-out likelihood.  True: energies are
-            trained in every round, by `normaliser`, and propose.  False: only the bases propose.
+        proposals: which likelihood makes them.  "best": energies are tried after 20 % and 50 % of the budget, and
+            propose from then on as long as they raise the held-out likelihood.  "energies": they are trained in every
+            round, by `normaliser`, and propose.  "bases": only these do.
 
     Example:
         >>> import unle
@@ -92,13 +89,13 @@ class SUNLE(AbstractSequential):
     normaliser: AbstractNormaliser = Tilted()
     training: TiltedTraining | None = None
     sampler: AbstractPosteriorSampler = TemperedSmc()
-    every_round: bool | None = eqx.field(static=True, default=None, kw_only=True)
+    proposals: str = eqx.field(static=True, default="best", kw_only=True)
 
     def __check_init__(self):
         if self.members < 1:
             raise InputError(f"expected at least one ensemble member; got {self.members}; try members=5.")
-        if self.every_round not in (None, True, False):
-            raise InputError(f"expected every_round to be True, False or None; got {self.every_round!r}; try None.")
+        if self.proposals not in PROPOSALS:
+            raise InputError(f"expected proposals to be one of {', '.join(PROPOSALS)}; got {self.proposals!r}.")
 
     @classmethod
     def paper(
@@ -143,27 +140,28 @@ class SUNLE(AbstractSequential):
     def finish(self, state: RoundState, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
         """Train the energies on the simulations so far, and return the posterior."""
         key_fit, key_z = jr.split(jr.fold_in(jr.key(state.seed), FINAL_FIT_KEY))
-        metrics, fit = (no_metrics if on_metrics is None else on_metrics), state.fitting
+        metrics, region = (no_metrics if on_metrics is None else on_metrics), state.fitting
         selected = self._train_energies(key_fit, state, metrics)
-        likelihood, sampler = selected.choice.ensemble(fit.theta_space, fit.x_space), self.sampler
+        likelihood, sampler = selected.choice.ensemble(region.theta_space, region.x_space), self.sampler
         if selected.choice.has_energies:
             resolved = self.normaliser(key_z, _fitted(state, selected.fit, likelihood))
             likelihood, sampler = resolved.likelihood, resolved.sampler or self.sampler
             errors = {"error": resolved.error, "error_sd": resolved.error_sd, "noise_sd": resolved.noise_sd}
             metrics(stage="normalised", **errors)
-        return SequentialRun(Posterior(self.prior, fit.restrict(likelihood), sampler), state.simulations, state.history)
+        posterior = Posterior(self.prior, region.restrict(likelihood), sampler)
+        return SequentialRun(posterior, state.simulations, state.history)
 
     def _proposal_likelihood(
         self, key: PRNGKeyArray, state: RoundState
     ) -> tuple[TractableLikelihood | None, Carried | None]:
         """Return the likelihood that makes the next proposals, if not the bases', and what the next round starts from.
 
-        By default these are tilted energies, whose Z(theta) takes no time, in rounds of trial and after rounds in
-        which they helped.
+        By default these are jointly trained energies, whose Z(theta) takes no time, in rounds of trial and after rounds
+        in which they helped.
         """
-        if state.is_last or self.every_round is False:
+        if state.is_last or self.proposals == "bases":
             return None, state.carried
-        if self.every_round:
+        if self.proposals == "energies":
             key_energies, key_z = jr.split(key)
             fit, choice, carried = self._energies_so_far(key_energies, state, self._settings)
             if not choice.has_energies:
@@ -174,8 +172,8 @@ class SUNLE(AbstractSequential):
             return None, None
         settings = self._settings
         if not isinstance(self.normaliser, Tilted):
-            tilted = Tilted().energies
-            settings = replace(settings, particles=tilted.particles, learning_rate=tilted.learning_rate)
+            joint = Tilted().energies
+            settings = replace(settings, particles=joint.particles, learning_rate=joint.learning_rate)
         _, choice, carried = self._energies_so_far(key, state, settings)
         if not choice.has_energies:
             return None, None
@@ -185,13 +183,21 @@ class SUNLE(AbstractSequential):
         self, key: PRNGKeyArray, state: RoundState, settings: TiltedTraining
     ) -> tuple[TiltedFit, Choice, Carried]:
         """Train energies in the middle of the rounds, from those of the round before."""
-        key_fit, key_gate = jr.split(key)
-        data = _EnergyData.of(self.prior, state)
-        share = 1.0 if state.carried is None else WARM_SHARE
-        how = {"bases": data.bases, "settings": settings}
-        fit = data.fit(key_fit, **how, sees_theta=True, start=data.warm(state.carried), share=share)
-        carried = Carried.of(data.frame, fit.energies, fit.particles)
-        return fit, data.select_energy(key_gate, fit, settings), carried
+        key_fit, key_select = jr.split(key)
+        joint, frame, rows = _energy_data(state)
+        bases = in_one_view(frame.bases)
+        fit = fit_tilted(
+            key_fit,
+            joint,
+            bases,
+            rows,
+            settings=settings,
+            sees_theta=True,
+            start=_warm_start(state, frame, rows),
+            share=1.0 if state.carried is None else WARM_SHARE,
+        )
+        choice, _ = select_energy(key_select, joint, bases, fit, rows, settings.particles)
+        return fit, choice, Carried.of(frame, fit.energies, fit.particles)
 
     @property
     def _settings(self) -> TiltedTraining:
@@ -199,83 +205,40 @@ class SUNLE(AbstractSequential):
 
     def _train_energies(self, key: PRNGKeyArray, state: RoundState, metrics: Callable[..., None]) -> Selected:
         """Train energies after the last round, and keep them if they help."""
-        data, settings = _EnergyData.of(self.prior, state), self._settings
+        (joint, frame, rows), settings = _energy_data(state), self._settings
         # Conditional energies start from those of the round before, which avoids poor local optima.  Jointly trained
         # ones (`Tilted`) start from scratch, which works better for them.
-        from_scratch = isinstance(self.normaliser, Tilted) and not self.every_round
-        start = None if from_scratch else data.warm(state.carried)
-
-        def train(key: PRNGKeyArray, bases: AbstractBase) -> tuple[TiltedFit, str]:
-            how = {"bases": bases, "settings": settings, "on_chunk": lambda record: metrics(stage="training", **record)}
-            same = jax.tree.structure(bases) == jax.tree.structure(data.bases)  # energies of other bases are no start
-            return best_energies(key, partial(data.fit, **how), start=start if same else None)
-
+        from_scratch = isinstance(self.normaliser, Tilted) and self.proposals != "energies"
+        start = None if from_scratch else _warm_start(state, frame, rows)
         with self._sampler_compiled(state, settings):
             selected = select_model(
-                key,
-                data.joint,
-                data.frame.bases,
-                *data.rows,
-                particles=settings.particles,
-                train=train,
-                view=in_one_view,
-                held=data.held,
+                key, joint, frame.bases, rows, settings=settings, view=in_one_view, metrics=metrics, start=start
             )
         # Within a narrow last region data may say little about theta, and rightly so: no warning here.
-        certificate = certificate_of(selected.choice, *data.rows, held=data.held)._replace(information=None)
+        certificate = certificate_of(selected.choice, rows)._replace(information=None)
         tell_user(selected, certificate)
         record_fit(metrics, selected, certificate)
         record_validity(metrics, state.fitting.validity)
         return selected
 
     def _sampler_compiled(self, state: RoundState, settings: TiltedTraining) -> AbstractContextManager[None]:
-        """Compile the sampler of tilted energies while they train; of the others the shapes are not known yet."""
+        """Compile the sampler of jointly trained energies meanwhile; of the others the shapes are not known yet."""
         if not isinstance(self.normaliser, Tilted):
             return nullcontext()
         fit = state.fitting
         return sampler_compiled_for(self.prior, settings, fit, in_one_view(fit.bases), self.sampler, wrap=fit.restrict)
 
 
-class _EnergyData(NamedTuple):
-    """The data on which energies are trained, and their coordinates."""
+def _energy_data(state: RoundState) -> tuple[JointSpace, Frame, Rows]:
+    """Return what energies of the current region are trained in and on; padded rows: all rounds share one program."""
+    fit = state.fitting
+    frame = Frame(fit.theta_space, fit.x_space, fit.bases, fit.rows.t, jnp.asarray(fit.indices))
+    return JointSpace.of(state.prior, fit.theta_space), frame, fit.rows.padded(state.budget)
 
-    joint: JointSpace
-    frame: Frame
-    t: Float[Array, "n dim"]
-    w: Float[Array, "n data"]
-    splits: Splits
-    held: int
 
-    @classmethod
-    def of(cls, prior: Prior, state: RoundState) -> "_EnergyData":
-        """Take the data of the current region; padded to one length, all rounds share one compiled training."""
-        fit = state.fitting
-        frame = Frame(fit.theta_space, fit.x_space, fit.bases, fit.t, jnp.asarray(fit.rows))
-        rows = pad(fit.t, fit.w, fit.splits, state.budget)
-        return cls(JointSpace.of(prior, fit.theta_space), frame, *rows, fit.splits.held_out.shape[1])
-
-    @property
-    def bases(self) -> AbstractBase:
-        """The members' bases, as energies see them."""
-        return in_one_view(self.frame.bases)
-
-    def warm(self, carried: Carried | None) -> WarmStart | None:
-        """Return energies and particles of the round before in the coordinates of this one."""
-        return None if carried is None else warm_start(carried, self.frame, pairs=len(self.t))
-
-    @property
-    def rows(self) -> tuple[Array, Array, Splits]:
-        """The data, as functions of `unle.train` take them."""
-        return self.t, self.w, self.splits
-
-    def fit(self, key: PRNGKeyArray, *, bases: AbstractBase, settings: TiltedTraining, **how: Any) -> TiltedFit:
-        """Train one energy per member; see `unle.train.fit_tilted`."""
-        stopping = stopping_rows(self.held)
-        return fit_tilted(key, self.joint, bases, *self.rows, settings=settings, held=stopping, **how)
-
-    def select_energy(self, key: PRNGKeyArray, fit: TiltedFit, settings: TiltedTraining) -> Choice:
-        """Keep the energies only if they help."""
-        return select_energy(key, self.joint, self.bases, fit, *self.rows, settings.particles, held=self.held)[0]
+def _warm_start(state: RoundState, frame: Frame, rows: Rows) -> WarmStart | None:
+    """Return energies and particles of the round before, if there are any, in the coordinates of this one."""
+    return None if state.carried is None else warm_start(state.carried, frame, pairs=len(rows.t))
 
 
 def _fitted(state: RoundState, fit: TiltedFit, ensemble: Ensemble) -> Fitted:
@@ -286,7 +249,7 @@ def _fitted(state: RoundState, fit: TiltedFit, ensemble: Ensemble) -> Fitted:
     else:  # the simulations of the first round, repeated: as many as there will be proposals
         theta = state.simulations.theta[state.fitting.near(state.simulations)]
         around = np.resize(theta, (state.proposals_drawn, theta.shape[1]))
-    return Fitted(ensemble, order, [float(gains[k]) for k in order], around, fit.particles, state.fitting.t)
+    return Fitted(ensemble, order, [float(gains[k]) for k in order], around, fit.particles, state.fitting.rows.t)
 
 
 def _is_trial(state: RoundState) -> bool:

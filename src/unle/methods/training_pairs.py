@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
 from unle.methods.memory_limit import as_bytes, row_bytes
-from unle.methods.metrics import no_metrics, record_validity
+from unle.methods.metrics import record_validity
 from unle.methods.simulation_inputs import (
     apply_space,
     as_simulations,
@@ -30,9 +30,9 @@ from unle.simulators import Simulations
 from unle.space import Blocks, Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, repeated_blocks
 from unle.space.host_device import on_device
 from unle.store import Reservoir, SimulationStore, StoredRows
-from unle.train import Splits, Stream, fit_validity, held_out_size, make_splits
+from unle.train import Rows, Splits, Stream, fit_validity, held_out_size, make_splits
 
-FEWEST_ROWS = 1000  # of a window; a smaller one is no sample of anything
+FEWEST_ROWS = 1000  # of a window
 MOST_HELD_OUT = 0.3  # share of a window that all members together hold out
 CELL_SEED = 30_000  # of the position of each value in its cell
 LARGEST = float(np.finfo(np.float32).max)
@@ -44,10 +44,7 @@ class Pairs(NamedTuple):
     Attributes:
         theta_space: standardises theta.
         x_space: standardises x.
-        t: standardised parameters of valid simulations: of all, or of those in the window at first.
-        w: their standardised data.
-        splits: training and held-out rows of every member.
-        stream: where other training rows come from; None if all rows are here.
+        rows: valid simulations, standardised: all of them, or, if they are streamed, those of the first window.
         theta: raw parameters of all simulations, or of a sample of all.
         x: their raw data.
         valid: which of them are valid.
@@ -56,38 +53,19 @@ class Pairs(NamedTuple):
 
     theta_space: ThetaSpace
     x_space: XSpace
-    t: Float[Array, "n dim"]
-    w: Float[Array, "n data"]
-    splits: Splits
-    stream: Stream | None
+    rows: Rows
     theta: Float[np.ndarray, "all dim"]
     x: Float[np.ndarray, "all dim_x"]
     valid: np.ndarray
     cuts: tuple[Blocks, ...] = ()
 
-    @property
-    def rows(self) -> tuple[Array, Array, Splits]:
-        """The data, as functions of `unle.train` take them."""
-        return self.t, self.w, self.splits
-
-    @property
-    def held(self) -> int:
-        """How many rows each member holds out."""
-        return self.splits.held_out.shape[1]
-
     def given_valid(
         self,
         key: PRNGKeyArray,
         likelihood: TractableLikelihood | DoublyIntractableLikelihood,
-        metrics: Callable[..., None] = no_metrics,
+        metrics: Callable[..., None],
     ) -> TractableLikelihood | DoublyIntractableLikelihood:
-        """Take the likelihood over cells, and multiply by P(valid given theta), learned from all simulations.
-
-        Args:
-            key: randomness of the fit.
-            likelihood: of valid data.
-            metrics: takes how well the probability is calibrated.
-        """
+        """Integrate over the cells of discrete data, and multiply by P(valid | theta), learned from all simulations."""
         likelihood = over_cells(likelihood)
         if self.valid.all():
             return likelihood
@@ -119,14 +97,14 @@ def standardised_pairs(
     """
     if isinstance(simulations, SimulationStore):
         each = row_bytes(simulations.dim(), simulations.width(None) or 0, members=members, work=work)
-        room = as_bytes(memory) // each
-        if simulations.count() > room:
-            if room < FEWEST_ROWS:
+        most_rows = as_bytes(memory) // each
+        if simulations.count() > most_rows:
+            if most_rows < FEWEST_ROWS:
                 raise InputError(
                     f"expected memory for at least {FEWEST_ROWS} of these simulations, {each:,} bytes each while a "
                     f"model is fitted; got {as_bytes(memory):,} bytes; try memory={FEWEST_ROWS * each}."
                 )
-            return _window(key, simulations, prior, members=members, room=room)
+            return _window(key, simulations, prior, members=members, most_rows=most_rows)
         simulations = Simulations.from_store(simulations)
     elif memory is not None:
         raise InputError("expected simulations in a store with `memory`; these are in memory already; try without.")
@@ -140,11 +118,11 @@ def standardised_pairs(
     # Standardised by the finest cut: what looks alike there may be standardised alike for coarser ones too.
     theta_space, x_space = fit_theta_space(theta), fit_x_space(x, cuts[0] if cuts else None)
     if x_space.dim < x_space.dim_x:
-        cuts = ()  # what is left of the blocks is not alike
+        cuts = ()  # blocks that have lost different coordinates are no longer alike
     t = apply_space(theta_space, theta)
     w = spread_and_standardise(x_space, x, np.random.default_rng(CELL_SEED).uniform(size=x.shape))
-    splits = make_splits(key, len(theta), members=members)
-    return Pairs(theta_space, x_space, t, w, splits, None, all_theta, all_x, valid, cuts)
+    rows = Rows(t, w, make_splits(key, len(theta), members=members))
+    return Pairs(theta_space, x_space, rows, all_theta, all_x, valid, cuts)
 
 
 def order_of_rows(theta: Float[np.ndarray, "n dim"], x: Float[np.ndarray, "n dim_x"]) -> Int[np.ndarray, " n"]:
@@ -172,10 +150,10 @@ def _hashed(rows: np.ndarray) -> np.ndarray:
     return (total ^ (total >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
 
 
-def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members: int, room: int) -> Pairs:
+def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members: int, most_rows: int) -> Pairs:
     seed = np.asarray(jr.key_data(key)).tolist()
-    rows, hashes = _sample(store, prior, room, seed)
-    theta, x, valid_hashes = rows.theta[rows.valid], rows.x[rows.valid], hashes[rows.valid]
+    sample, hashes = _sample(store, prior, most_rows, seed)
+    theta, x, valid_hashes = sample.theta[sample.valid], sample.x[sample.valid], hashes[sample.valid]
     tally = store.tally()
     enough(len(theta), lambda: f"{tally.count} simulations: {tally.valid} valid.")
     warnings.warn(
@@ -191,15 +169,17 @@ def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members:
     def standardise(theta, x):
         return apply_space(theta_space, theta), spread_and_standardise(x_space, x, within.uniform(size=x.shape))
 
-    # All members hold out all held-out rows: there are others to train on, and a row that stays would weigh too much.
-    held = min(held_out_size(len(theta)), int(MOST_HELD_OUT * len(theta) / members))
-    first = members * held
+    # No member trains on a row held out from another: there are enough, and a row that is never replaced would be
+    # over-fitted.
+    n_held_out = min(held_out_size(len(theta)), int(MOST_HELD_OUT * len(theta) / members))
+    first = members * n_held_out
     training_rows = np.arange(first, len(theta))
-    rows_of_members = np.tile(training_rows, (members, 1)), np.arange(first).reshape(members, held)
-    splits = Splits(*(on_device(rows, np.int32) for rows in rows_of_members))
+    rows_of_members = np.tile(training_rows, (members, 1)), np.arange(first).reshape(members, n_held_out)
+    splits = Splits(*(on_device(part, np.int32) for part in rows_of_members))
     last = int(valid_hashes[first - 1]), int(hashes[-1])
     stream = Stream(store, standardise, training_rows, held_out=last[0], window=last[1], seed=seed)
-    return Pairs(theta_space, x_space, *standardise(theta, x), splits, stream, rows.theta, rows.x, rows.valid)
+    rows = Rows(*standardise(theta, x), splits, stream)
+    return Pairs(theta_space, x_space, rows, sample.theta, sample.x, sample.valid)
 
 
 def _sample(store: SimulationStore, prior: Prior, size: int, seed: list[int]) -> tuple[StoredRows, np.ndarray]:

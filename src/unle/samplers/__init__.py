@@ -11,7 +11,7 @@ posteriors with several modes; `inner`, `proposals` and `exchange` for doubly in
 chains over accelerators.
 """
 
-from unle.samplers.bridge import BridgeInfo, bridge
+from unle.samplers.bridge import BridgeInfo, Path, bridge
 from unle.samplers.chains import ChainRun, refresh, run_chains, run_chains_each, run_chains_given
 from unle.samplers.devices import over_devices
 from unle.samplers.exchange import ExchangeRun, InnerHealth, exchange
@@ -19,6 +19,7 @@ from unle.samplers.inner import AbstractInner, Family, FollowingInner, InnerDraw
 from unle.samplers.kernels import AbstractKernel, Hmc, KernelInfo, LogDensity, Mala, Nuts, RandomWalk
 from unle.samplers.particles import (
     Particles,
+    choose_rows,
     ess,
     largest_log_power,
     log_mean_exp,
@@ -51,6 +52,7 @@ __all__ = [
     "Mala",
     "Nuts",
     "Particles",
+    "Path",
     "PerChainStepSize",
     "RandomWalk",
     "RejectionInner",
@@ -65,6 +67,7 @@ __all__ = [
     "Walk",
     "Whitening",
     "bridge",
+    "choose_rows",
     "ess",
     "exchange",
     "fit_whitening",

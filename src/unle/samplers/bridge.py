@@ -8,7 +8,7 @@ $\tilde\pi_t = \tilde\pi_0^{1-t}\,\tilde\pi_1^{t}$. At each of T equal temperatu
 3. **moved** by a Markov kernel that leaves the *new* density invariant.
 
 The product of the weighted means $\sum_i W_i v_i$ estimates $Z_1 / Z_0$ without bias. Because the moves come
-last and aim at the new density, the particles may be read right away, with their weights.
+last and aim at the new density, the weighted particles can be used at once.
 
 With T = 1 this is the step that keeps particles up to date while a model trains: one parameter update
 changes the density a little, one reweighting corrects for it exactly, a few moves restore diversity.
@@ -50,11 +50,34 @@ class BridgeInfo(NamedTuple):
     step_state: StepSizeState
 
 
+class Path(NamedTuple):
+    """From one density to another.
+
+    Attributes:
+        log_from: log of the density the particles stand for, up to a constant; one point.
+        log_to: log of the target density, up to a constant; its support must lie within that of `log_from`.
+        log_ratio: `log_to - log_from` of one point, where it is cheaper than the two (common factors cancel).
+        n_fixed: the first n_fixed coordinates are not moved by a kernel; resampling alone changes how often they occur.
+    """
+
+    log_from: LogDensity
+    log_to: LogDensity
+    log_ratio: LogDensity | None = None
+    n_fixed: int = 0
+
+    def ratio(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return log_to - log_from at a point."""
+        return self.log_to(x) - self.log_from(x) if self.log_ratio is None else self.log_ratio(x)
+
+    def between(self, fraction: Float[Array, ""]) -> LogDensity:
+        """Return the density at a fraction of the way."""
+        return lambda x: (1 - fraction) * self.log_from(x) + fraction * self.log_to(x)
+
+
 def bridge(
     key: PRNGKeyArray,
     particles: Particles,
-    log_from: LogDensity,
-    log_to: LogDensity,
+    path: Path,
     *,
     kernel: AbstractKernel | None = None,
     step_size: AbstractStepSize | None = None,
@@ -62,58 +85,44 @@ def bridge(
     moves: int = 5,
     temperatures: int = 1,
     ess_threshold: float = 0.5,
-    log_ratio: LogDensity | None = None,
-    still: int = 0,
 ) -> tuple[Particles, BridgeInfo]:
     """Carry particles of one density to another. Meant to be called inside `jax.jit`.
 
     Args:
         key: randomness of the bridge.
-        particles: a weighted sample of `log_from`.
-        log_from: log of the density the particles stand for, up to a constant; one point.
-        log_to: log of the density they shall stand for, up to a constant; its support must lie within that of
-            `log_from`.
+        particles: a weighted sample of `path.log_from`.
+        path: the two densities.
         kernel: how a particle moves; MALA by default.
         step_size: the controller of the step size; one shared step size by default.
         step_state: the controller's state from an earlier bridge; None starts it.
         moves: kernel steps at each temperature; 0 makes this importance sampling.
         temperatures: number T of equal steps along the path.
         ess_threshold: resample when ESS/N falls below this; 0 never resamples, 1 always does.
-        log_ratio: `log_to - log_from` of one point, where it is cheaper than the two (common factors cancel).
-        still: how many coordinates, the first ones, no kernel moves; resampling alone changes how often they occur.
 
     Returns:
-        The particles of `log_to`, weighted, and a `BridgeInfo`.
+        The particles of `path.log_to`, weighted, and a `BridgeInfo`.
 
     Example:
         >>> import jax.numpy as jnp, jax.random as jr
-        >>> from unle.samplers import Particles, bridge
+        >>> from unle.samplers import Particles, Path, bridge
         >>> particles = Particles.equal(jr.normal(jr.key(0), (1000, 1)))
         >>> narrow = lambda x: -2.0 * jnp.sum(x**2)  # N(0, 1/4), unnormalised: Z_1 / Z_0 = 1/2
-        >>> particles, info = bridge(jr.key(1), particles, lambda x: -0.5 * jnp.sum(x**2), narrow)
+        >>> particles, info = bridge(jr.key(1), particles, Path(lambda x: -0.5 * jnp.sum(x**2), narrow))
         >>> abs(float(info.log_z) - float(jnp.log(0.5))) < 0.1
         True
     """
+    _check(moves, temperatures, ess_threshold)
     kernel = Mala() if kernel is None else kernel
     step_size = SharedStepSize() if step_size is None else step_size
-    _check(moves, temperatures, ess_threshold)
     n = particles.positions.shape[0]
     step_state = step_size.init(n) if step_state is None else step_state
-
-    def ratio_of(x):
-        return log_to(x) - log_from(x) if log_ratio is None else log_ratio(x)
-
-    def density_at(fraction) -> LogDensity:
-        if temperatures == 1:
-            return log_to  # spares the moves an evaluation of `log_from`
-        return lambda x: (1 - fraction) * log_from(x) + fraction * log_to(x)
 
     def one_temperature(carry, step):
         positions, log_weights, step_state = carry
         number, key = step
         key_resample, key_move = jr.split(key)
 
-        ratio = jax.vmap(ratio_of)(positions)
+        ratio = jax.vmap(path.ratio)(positions)
         ratio = jnp.where(jnp.isfinite(ratio), ratio, -jnp.inf)
         log_weights = normalise(log_weights) + ratio / temperatures
         log_increment = logsumexp(log_weights)  # log sum_i W_i v_i, W_i the weights before this step
@@ -126,26 +135,27 @@ def bridge(
 
         acceptance = jnp.ones(())
         if moves:
+            # With one temperature the moves need no evaluation of `log_from`.
+            density = path.log_to if temperatures == 1 else path.between(number / temperatures)
             run = run_chains_given(
                 key_move,
                 positions,
-                density_at(number / temperatures),
-                still=still,
+                density,
+                n_fixed=path.n_fixed,
+                steps=moves,
                 kernel=kernel,
                 step_size=step_size,
                 step_state=step_state,
-                steps=moves,
             )
             positions, step_state, acceptance = run.positions, run.step_state, run.acceptance
         return (positions, log_weights, step_state), (log_increment, share, acceptance, resample)
 
     steps = (jnp.arange(1, temperatures + 1), jr.split(key, temperatures))
     start = (particles.positions, particles.log_weights, step_state)
-    (positions, log_weights, step_state), path = jax.lax.scan(one_temperature, start, steps)
-    increments, shares, acceptances, resampled = path
-    info = BridgeInfo(
-        jnp.sum(increments), jnp.min(shares), jnp.mean(acceptances), jnp.mean(1.0 * resampled), step_state
-    )
+    (positions, log_weights, step_state), record = jax.lax.scan(one_temperature, start, steps)
+    increments, shares, acceptances, resampled = record
+    means = jnp.mean(acceptances), jnp.mean(1.0 * resampled)
+    info = BridgeInfo(jnp.sum(increments), jnp.min(shares), *means, step_state)
     return Particles(positions, normalise(log_weights)), info
 
 

@@ -9,6 +9,7 @@ r"""Many chains, many steps, one compiled loop.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -139,10 +140,9 @@ def run_chains_each(
     key_tune, key_run = jr.split(key)
     n, own = positions.shape[0], PerChainStepSize()
     start = own.init(n)._replace(log_step=jnp.broadcast_to(step_state.log_step, (n,)))
-    options = {"kernel": kernel, "step_size": own, "conditions": conditions}
-    tuned = run_chains(key_tune, positions, log_density, steps=steps // 2, step_state=start, **options)
-    frozen = {"steps": steps - steps // 2, "step_state": tuned.step_state, "adapt": False}
-    run = run_chains(key_run, tuned.positions, log_density, **frozen, **options)
+    move = partial(run_chains, log_density=log_density, kernel=kernel, step_size=own, conditions=conditions)
+    tuned = move(key_tune, positions, steps=steps // 2, step_state=start)
+    run = move(key_run, tuned.positions, steps=steps - steps // 2, step_state=tuned.step_state, adapt=False)
     return run._replace(step_state=step_state._replace(log_step=jnp.mean(tuned.step_state.log_step)))
 
 
@@ -151,25 +151,25 @@ def run_chains_given(
     positions: Float[Array, "chain dim"],
     log_density: Callable[[Float[Array, " dim"]], Float[Array, ""]],
     *,
-    still: int,
+    n_fixed: int,
     steps: int,
     kernel: AbstractKernel | None = None,
     step_size: AbstractStepSize | None = None,
     step_state: StepSizeState | None = None,
 ) -> ChainRun:
-    """Keep the first `still` coordinates of every chain fixed and move the rest: the target is the rest given these.
+    """Keep the first `n_fixed` coordinates of every chain fixed and move the rest: the target is the rest given these.
 
     `log_density` is that of a whole point. Other arguments are those of `run_chains`.
     """
-    options = {"steps": steps, "kernel": kernel, "step_size": step_size, "step_state": step_state}
-    if still == 0:
-        return run_chains(key, positions, log_density, **options)
+    move = partial(run_chains, steps=steps, kernel=kernel, step_size=step_size, step_state=step_state)
+    if n_fixed == 0:
+        return move(key, positions, log_density)
 
     def density_given(moving, fixed):
         return log_density(jnp.concatenate([fixed, moving]))
 
-    fixed = positions[:, :still]
-    run = run_chains(key, positions[:, still:], density_given, conditions=fixed, **options)
+    fixed = positions[:, :n_fixed]
+    run = move(key, positions[:, n_fixed:], density_given, conditions=fixed)
     return run._replace(positions=jnp.concatenate([fixed, run.positions], axis=1))
 
 

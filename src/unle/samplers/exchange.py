@@ -30,6 +30,7 @@ from unle.errors import InputError
 from unle.samplers.devices import over_devices
 from unle.samplers.inner import AbstractInner, Family, InnerDraw, TemperedInner
 from unle.samplers.kernels import AbstractKernel, Mala
+from unle.samplers.particles import choose_rows
 from unle.samplers.proposals import AbstractProposal, ExchangeTarget, OuterState, Walk
 from unle.samplers.step_size import SharedStepSize, StepSizeState
 from unle.samplers.whitening import Whitening, fit_whitening
@@ -187,7 +188,7 @@ class _Moves(NamedTuple):
         log_ratio = proposed.log_ratio + jnp.sum(log_z_ratio, axis=1)
         probability = _probability(log_ratio, state, proposed.state)
         accepted = jr.uniform(key_accept, (n,)) < probability
-        state = jax.tree.map(lambda new, old: jnp.where(_like(accepted, new), new, old), proposed.state, state)
+        state = choose_rows(accepted, proposed.state, state)
         adapted = _StepSizes(
             STEP.update(states.outer, probability, self.proposal.target_acceptance),
             _update_rungs(states.inner, drawn.acceptance, self.inner.target_acceptance),
@@ -243,10 +244,6 @@ def _probability(log_ratio, old: OuterState, new: OuterState):
     lost = ~jnp.isfinite(old.log_target)
     probability = jnp.exp(jnp.minimum(jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio), 0.0))
     return jnp.where(jnp.isfinite(new.log_target), jnp.where(lost, 1.0, probability), 0.0)
-
-
-def _like(accepted, leaf):
-    return accepted.reshape(accepted.shape + (1,) * (leaf.ndim - 1))
 
 
 def _moments(values):

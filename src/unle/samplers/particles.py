@@ -9,12 +9,15 @@ Resampling trades unequal weights for repeated points.
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
+
+Tree = TypeVar("Tree")
 
 
 class Particles(eqx.Module):
@@ -97,6 +100,11 @@ def largest_log_power(
         return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
 
     return jax.lax.fori_loop(0, 1 + bisections, halve, (low, high))[0]
+
+
+def choose_rows(which: Bool[Array, " n"], new: Tree, old: Tree) -> Tree:
+    """Return rows of the new arrays where `which` is set, and of the old ones elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(which.reshape(which.shape + (1,) * (a.ndim - 1)), a, b), new, old)
 
 
 def log_mean_exp(values: Float[Array, " particle"]) -> Float[Array, ""]:

@@ -29,6 +29,7 @@ from jaxtyping import Array, Bool, Float
 
 from unle.errors import InputError
 from unle.samplers.kernels import LogDensity
+from unle.samplers.particles import choose_rows
 from unle.samplers.step_size import SharedStepSize, StepSizeState
 from unle.samplers.whitening import Whitening, fit_whitening
 
@@ -285,9 +286,4 @@ def _accept(uniform, particles, proposed, log_ratio):
     """Metropolis-Hastings; NaN is a rejection (both ends outside the support, or no usable gradient)."""
     probability = jnp.exp(jnp.minimum(jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio), 0.0))
     accepted = uniform < probability
-    chosen = jax.tree.map(
-        lambda new, old: jnp.where(accepted[:, None] if new.ndim == 2 else accepted, new, old),
-        proposed,
-        particles,
-    )
-    return chosen, probability, accepted
+    return choose_rows(accepted, proposed, particles), probability, accepted

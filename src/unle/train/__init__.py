@@ -1,12 +1,12 @@
 """Training: from standardised simulations to fitted bases, energies, log-normalisers and probabilities of failure.
 
-In: parameters t and data w as arrays, `Splits` of their rows, a random key and settings.  Out: models of `unle.models`
-whose arrays are stacked along a leading axis of ensemble members, and how the fit went.
+In: `Rows` (standardised parameters t and data w, dealt to the members of an ensemble), a random key and settings.  Out:
+models of `unle.models` whose arrays are stacked along a leading axis of members, and how the fit went.
 
 Read in this order:
 
 * `loop`, the one training loop: init, step, stop;
-* data: `splits`, `stream` (more simulations than fit in memory);
+* data: `rows` (who trains on which), `stream` (more simulations than fit in memory);
 * held-out scores: `validation`, `score_comparison`, `certificate`;
 * bases: `base_training`, `descent`, `gaussian_base` with `regression`, `gaussian_process_fit` and `gaussian_network`,
   `noise_fit`, `shared_base` (repeated measurements);
@@ -34,10 +34,10 @@ from unle.train.online_log_z import OnlineState, OnlineTraining, online_start, o
 from unle.train.paper_fit import PaperFit, PaperTraining, fit_as_printed, measure
 from unle.train.per_pair_particles import PairedChains, PairedSmc
 from unle.train.persistent_particles import PersistentChains, WarmSmc
+from unle.train.rows import Rows, Splits, held_out_size, make_splits
 from unle.train.score_comparison import is_better, simplest_as_good, standard_error
 from unle.train.score_matching import ScoreMatching, fit_score_matching
 from unle.train.shared_base import fit_shared_or_whole
-from unle.train.splits import Splits, held_out_size, make_splits, pad
 from unle.train.stream import Stream
 from unle.train.tilted_fit import TiltedFit, compile_tilted, fit_tilted
 from unle.train.validation import Validation, base_scores, validate
@@ -70,6 +70,7 @@ __all__ = [
     "PaperFit",
     "PaperTraining",
     "PersistentChains",
+    "Rows",
     "ScoreMatching",
     "Splits",
     "Stream",
@@ -100,7 +101,6 @@ __all__ = [
     "measure",
     "online_start",
     "online_update",
-    "pad",
     "pair_particles",
     "simplest_as_good",
     "standard_error",

@@ -5,7 +5,7 @@ x a network has two more outputs, the logit a_j of its being finite and its valu
 
     C mean_j CE(a_j, finite_j) + mean_j finite_j huber(b_j - z_j),
 
-z_j the value in robust units.  Nobody asks for these outputs later; learning them shapes the layers below, which the
+z_j the value in robust units.  These outputs are discarded; learning them shapes the layers below, which the
 probability of a valid simulation shares.
 """
 
@@ -34,7 +34,7 @@ class AuxiliaryTargets(NamedTuple):
 
     @classmethod
     def of(cls, x: Float[np.ndarray, "n dim_x"]) -> "AuxiliaryTargets":
-        """Return the hints that data give, with NaN or infinities where there are none."""
+        """Return the targets that data give, with NaN or infinities where there are none."""
         columns = np.unique(np.linspace(0, x.shape[1] - 1, MOST_ENTRIES).round().astype(int)) if x.shape[1] else []
         x = x[:, columns]
         finite = np.isfinite(x)
@@ -54,7 +54,7 @@ class AuxiliaryTargets(NamedTuple):
         return 2 * self.values.shape[1]
 
     def loss(self, outputs: Float[Array, "n outputs"]) -> Float[Array, ""]:
-        """Return what outputs lose on the hints of the same rows."""
+        """Return the loss of outputs on the targets of the same rows."""
         entries = self.values.shape[1]
         if entries == 0:
             return jnp.zeros(())

@@ -11,57 +11,35 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from unle.models import AbstractBase, AbstractFlow, FixedMeasure, Flow, Maf
 from unle.train.descent import Descended, Descent, descend
-from unle.train.splits import Splits, pad
-from unle.train.stream import Stream
+from unle.train.rows import Rows
 
 
 class AbstractBaseTraining(eqx.Module):
     """Make one base per ensemble member."""
 
     @abc.abstractmethod
-    def fit(
-        self,
-        key: PRNGKeyArray,
-        t: Float[Array, "n dim"],
-        w: Float[Array, "n data"],
-        splits: Splits,
-        *,
-        capacity: int | None = None,
-        stream: Stream | None = None,
-    ) -> AbstractBase:
+    def fit(self, key: PRNGKeyArray, rows: Rows, *, capacity: int | None = None) -> AbstractBase:
         """Return the members' bases, every array stacked along a leading axis.
 
         Args:
             key: randomness of the fit.
-            t: standardised parameters.
-            w: standardised data.
-            splits: training and held-out rows of every member.
+            rows: standardised simulations.
             capacity: rows that there will be in the end, when more are to come: fits up to there compile once.
-            stream: where other training rows come from, if t and w are a window on more data than fit in memory.
         """
 
     def untrained(self, dim_theta: int, dim_data: int, *, members: int) -> AbstractBase | None:
         """Return bases with the structure and the shapes that `fit` will most likely return; None if that is open.
 
         What comes after the fit can then be compiled while it runs.
-
-        Args:
-            dim_theta: number of parameters.
-            dim_data: length of w.
-            members: size of the ensemble.
         """
         return None
 
     def work_per_row(self, dim: int) -> int:
-        """Return how many numbers in double precision the fit needs per row, besides the rows; none for most.
-
-        Args:
-            dim: number of parameters.
-        """
+        """Return how many numbers in double precision the fit needs per row of `dim` parameters, besides the row."""
         return 0
 
 
@@ -74,10 +52,10 @@ class FixedBase(AbstractBaseTraining):
 
     scale: float = 10.0
 
-    def fit(self, key, t, w, splits, *, capacity=None, stream=None):
+    def fit(self, key, rows, *, capacity=None):
         """Return the same measure for every member."""
-        one = FixedMeasure(jnp.zeros(w.shape[1]), jnp.asarray(self.scale, w.dtype))
-        return jax.tree.map(lambda leaf: jnp.stack([leaf] * splits.train.shape[0]), one)
+        one = FixedMeasure(jnp.zeros(rows.w.shape[1]), jnp.asarray(self.scale, rows.w.dtype))
+        return jax.tree.map(lambda leaf: jnp.stack([leaf] * rows.members), one)
 
 
 class FlowTraining(AbstractBaseTraining):
@@ -91,40 +69,20 @@ class FlowTraining(AbstractBaseTraining):
     flow: AbstractFlow = Maf()
     descent: Descent = Descent()
 
-    def fit(self, key, t, w, splits, *, capacity=None, stream=None):
+    def fit(self, key, rows, *, capacity=None):
         """Return the members' flows, stacked."""
-        return self.fit_flows(key, t, w, splits, capacity=capacity, stream=stream)[0]
+        return self.fit_flows(key, rows.padded(capacity))[0]
 
     def fit_flows(
-        self,
-        key,
-        t,
-        w,
-        splits,
-        *,
-        capacity: int | None = None,
-        on_chunk: Callable[[dict[str, Any]], None] | None = None,
-        stream: Stream | None = None,
+        self, key: PRNGKeyArray, rows: Rows, *, on_chunk: Callable[[dict[str, Any]], None] | None = None
     ) -> tuple[Flow, Descended]:
-        """Return the members' flows, stacked, and how training went; arguments as those of `fit`."""
+        """Return the members' flows, stacked, and how training went."""
         key_start, key_descent = jr.split(key)
-        flows = _initial(jr.split(key_start, splits.train.shape[0]), self.flow, t.shape[1], w.shape[1])
-        t, w, splits = pad(t, w, splits, capacity)
+        flows = _initial(jr.split(key_start, rows.members), self.flow, rows.t.shape[1], rows.w.shape[1])
         arrays, static = eqx.partition(flows, eqx.is_array)
-        outcome = descend(
-            key_descent,
-            negative_log_likelihood,
-            arrays,
-            static,
-            t,
-            w,
-            splits,
-            settings=self.descent,
-            title="Fitting the flow",
-            on_chunk=on_chunk,
-            stream=stream,
-        )
-        return eqx.combine(outcome.trained, static), outcome
+        loss, title = negative_log_likelihood, "Fitting the flow"
+        end = descend(key_descent, loss, arrays, static, rows, settings=self.descent, title=title, on_chunk=on_chunk)
+        return eqx.combine(end.trained, static), end
 
 
 @eqx.filter_jit

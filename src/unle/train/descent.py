@@ -17,9 +17,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.compiling import DEFAULT_OPTIONS, large_program
 from unle.errors import FitError, InputError
-from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_steps
-from unle.train.splits import Splits
-from unle.train.stream import Stream, renewed
+from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_chunk
+from unle.train.rows import Rows, Splits
 
 WARM_UP = 50  # steps over which the learning rate rises
 VALIDATION_NUMBER = 2**31 - 1  # folded into the key: the held-out loss uses the same randomness every time
@@ -76,14 +75,11 @@ def descend(
     loss: Loss,
     trained: Any,
     fixed: Any,
-    t: Float[Array, "n dim"],
-    w: Float[Array, "n data"],
-    splits: Splits,
+    rows: Rows,
     *,
     settings: Descent,
     title: str = "Training",
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
-    stream: Stream | None = None,
 ) -> Descended:
     """Minimise.
 
@@ -92,35 +88,39 @@ def descend(
         loss: mean loss of some rows; a function with a name, since every new one is compiled anew.
         trained: what is optimised, all leaves arrays stacked along a leading axis of members.
         fixed: what else the loss needs, stacked likewise.
-        t: standardised parameters.
-        w: standardised data.
-        splits: training and held-out rows of every member.
+        rows: that the loss is a mean over.
         settings: of the loop.
         title: of the progress bar.
         on_chunk: called with a record after every chunk.
-        stream: where other training rows come from, if t and w are a window on more data than fit in memory.
 
     Raises:
         FitError: the held-out loss was never finite.
     """
-    keys = jr.split(key, splits.train.shape[0])
-    state = _start(keys, loss, trained, fixed, t, w, splits, settings)
+    keys = jr.split(key, rows.members)
+    start = _start(keys, loss, trained, fixed, *rows.table, settings)
 
-    def chunk(state: tuple[Fit, tuple[Array, Array]], first: int, number: int) -> tuple[Any, Look]:
+    def chunk(state: tuple[Fit, Rows], first: int, number: int) -> tuple[Any, Look]:
         fit, rows = state
-        rows = rows if stream is None or not number else renewed(rows, stream, settings.chunk * settings.batch)
-        fit, recent = _chunk(fit, keys, jnp.asarray(first), loss, fixed, *rows, splits, settings)
+        rows = rows.renewed(settings.chunk * settings.batch) if number else rows
+        fit, recent = _chunk(fit, keys, jnp.asarray(first), loss, fixed, *rows.table, settings)
         score, steps = float(jnp.mean(fit.best.score)), first + settings.chunk
         losses = {"held_out": -score, "loss": float(jnp.mean(recent))}
         record = {"step": steps, "steps": settings.iterations, **losses}
         return (fit, rows), Look(score, f"held-out loss {-score:.3f}", record)
 
     firsts = range(0, settings.iterations, settings.chunk)  # every step has a key of its own, by its number
-    how = {"steps": settings.chunk, "patience": Patience(settings.patience), "title": title, "on_chunk": on_chunk}
-    (state, _), patience, _ = run(chunk, (state, (t, w)), firsts, **how)
-    if not np.isfinite(np.asarray(state.best.score)).all():
+    (fit, _), patience, _ = run(
+        chunk,
+        (start, rows),
+        firsts,
+        steps=settings.chunk,
+        patience=Patience(settings.patience),
+        title=title,
+        on_chunk=on_chunk,
+    )
+    if not np.isfinite(np.asarray(fit.best.score)).all():
         raise FitError("the loss of held-out rows was never finite: look for wild columns in the data, and fit again.")
-    return Descended(state.best.trained, -state.best.score, patience.seen * settings.chunk)
+    return Descended(fit.best.trained, -fit.best.score, patience.seen * settings.chunk)
 
 
 def _optimiser(settings: Descent) -> optax.GradientTransformation:
@@ -152,9 +152,11 @@ def _chunk(
             rows = train[jr.randint(key_rows, (batch,), 0, train.shape[0])]
             return loss(key_loss, trained, fixed, t[rows], w[rows])
 
+        def score(trained):
+            return -loss(jr.fold_in(key, VALIDATION_NUMBER), trained, fixed, t[held_out], w[held_out])
+
         numbers = first + jnp.arange(settings.chunk)
-        weights, values = take_steps(_optimiser(settings), state.weights, loss_at, numbers, average=settings.average)
-        held = loss(jr.fold_in(key, VALIDATION_NUMBER), weights.average, fixed, t[held_out], w[held_out])
-        return Fit(weights, state.best.or_better(weights.average, -held)), jnp.mean(values)
+        fit, losses = take_chunk(_optimiser(settings), state, loss_at, numbers, score, average=settings.average)
+        return fit, jnp.mean(losses)
 
     return eqx.filter_vmap(one_member)(state, keys, fixed, splits.train, splits.held_out)

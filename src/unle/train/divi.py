@@ -86,11 +86,10 @@ def _gradients(key: PRNGKeyArray, model: TiltedModel, t, w, chains: DiviChains) 
     def density(w, t):
         return model.log_density(t, w)
 
-    how = {"kernel": chains.kernel, "step_size": SharedStepSize(), "conditions": t}
-    warm = run_chains(key_warm, w, density, steps=chains.warm_up, **how)
-    steps = chains.states * chains.thin
-    how |= {"step_state": warm.step_state, "adapt": False}
-    run = run_chains(key_run, warm.positions, density, steps=steps, keep=chains.states, **how)
+    move = partial(run_chains, log_density=density, kernel=chains.kernel, step_size=SharedStepSize(), conditions=t)
+    warm = move(key_warm, w, steps=chains.warm_up)
+    steps, state = chains.states * chains.thin, warm.step_state
+    run = move(key_run, warm.positions, steps=steps, keep=chains.states, step_state=state, adapt=False)
     assert run.draws is not None
 
     def one(t, states):

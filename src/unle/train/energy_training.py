@@ -4,8 +4,8 @@ The gradient of the log-likelihood of pairs (t_i, w_i) is a difference of two me
 
     -d/d psi [ mean_i E(t_i, w_i) - sum_j W_j E(t_j, w_j) ],
 
-over the data and over particles j of the model itself.  Every step moves the particles under the energy of the moment,
-and the energy along this gradient.
+over the data and over particles j of the model itself.  Every step moves the particles under the current energy, and
+the energy along this gradient.
 """
 
 import abc
@@ -41,6 +41,7 @@ class AbstractEnergyTraining(eqx.Module):
     batch: eqx.AbstractVar[int]
     learning_rate: eqx.AbstractVar[float]
     weight_decay: eqx.AbstractVar[float]
+    chunk: eqx.AbstractVar[int]
 
     @property
     @abc.abstractmethod
@@ -190,11 +191,10 @@ def likelihood_steps(
     data: tuple[Float[Array, "n dim"], Float[Array, "n seen"]],
     train: Int[Array, " train"],
     *,
-    steps: int,
     settings: AbstractEnergyTraining,
     visible: Bool[Array, ""] | None = None,
 ) -> tuple[EnergyState, StepMetrics]:
-    """Make some steps.  Pure: for use inside of a compiled chunk.
+    """Make the steps of a chunk.  Pure: for use inside of a compiled program.
 
     Args:
         keys: randomness of batches, and of moves and noise.
@@ -203,14 +203,13 @@ def likelihood_steps(
         base: of the model.
         data: what an energy sees of all rows, (t, r).
         train: rows that it is trained on.
-        steps: how many.
         settings: of the training.
         visible: False holds the energy's weights on t where they are.
     """
     optimiser = settings.optimiser()
     batch = min(settings.batch, train.shape[0])
     key_order, key_moves = keys
-    # Batches are dealt without replacement from the rows in an order that changes from chunk to chunk.
+    # Batches are taken without replacement from the rows in an order that changes from chunk to chunk.
     order = jax.lax.sort_key_val(jr.bits(key_order, train.shape), train)[1]
 
     def step(state: EnergyState, i):
@@ -227,7 +226,7 @@ def likelihood_steps(
 
         def change(updates):
             updates = jax.tree.map(lambda leaf: state.rate * leaf, updates)
-            return updates if visible is None else _blind(updates, t.shape[1], visible)
+            return updates if visible is None else _freeze_theta_weights(updates, t.shape[1], visible)
 
         weights = update(optimiser, state.weights, gradient, average=settings.average, change=change)
         online = state.online
@@ -236,7 +235,7 @@ def likelihood_steps(
         metrics = StepMetrics(gap, moved.acceptance, moved.step_size, ess)
         return EnergyState(energy, weights, particles, state.rate, online), metrics
 
-    state, metrics = jax.lax.scan(step, state, jnp.arange(steps))
+    state, metrics = jax.lax.scan(step, state, jnp.arange(settings.chunk))
     return state, jax.tree.map(jnp.mean, metrics)
 
 
@@ -254,7 +253,7 @@ def energy_gap(
     return gap, jnp.minimum(share, 1.0)  # rounding
 
 
-def _blind(updates: MlpEnergy, dim_theta: int, visible: Bool[Array, ""]) -> MlpEnergy:
+def _freeze_theta_weights(updates: MlpEnergy, dim_theta: int, visible: Bool[Array, ""]) -> MlpEnergy:
     """Hold the weights on theta at zero unless theta is visible."""
     first = updates.net.weights[0]
     rows = jnp.arange(first.shape[0])[:, None] < dim_theta

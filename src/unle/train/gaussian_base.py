@@ -13,7 +13,6 @@ standard error; all members stand on the same one.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -27,9 +26,8 @@ from unle.train.base_training import AbstractBaseTraining
 from unle.train.gaussian_network import Rival, Start, bend, train_networks
 from unle.train.gaussian_process_fit import Processes, fit_processes
 from unle.train.regression import Mean, Means, fit_means, highest_degree
+from unle.train.rows import Rows, batch_size, held_out_size, step_count
 from unle.train.score_comparison import is_better, simplest_as_good
-from unle.train.splits import Splits, batch_size, held_out_size, step_count
-from unle.train.stream import Stream
 
 SHARE_OF_GAIN = 0.5  # of processes over linear fits: networks that have less after a part of training do not win
 
@@ -60,9 +58,9 @@ class GaussianTraining(AbstractBaseTraining):
     chunk: int = eqx.field(static=True, default=50)
     patience: int = eqx.field(static=True, default=10)
 
-    def fit(self, key, t, w, splits, *, capacity=None, stream=None):
+    def fit(self, key, rows, *, capacity=None):
         """Fit the members' Gaussians."""
-        return fit_gaussians(key, t, w, splits, settings=self, capacity=capacity, stream=stream)[0]
+        return fit_gaussians(key, rows, settings=self, capacity=capacity)[0]
 
     def untrained(self, dim_theta, dim_data, *, members):
         """Return Gaussians that a network bends: with enough data that is what it comes to."""
@@ -117,40 +115,28 @@ def decay_for(rows: int) -> float:
 
 
 def fit_gaussians(
-    key: PRNGKeyArray,
-    t: Float[Array, "n dim"],
-    w: Float[Array, "n data"],
-    splits: Splits,
-    *,
-    settings: GaussianTraining,
-    capacity: int | None = None,
-    stream: Stream | None = None,
+    key: PRNGKeyArray, rows: Rows, *, settings: GaussianTraining, capacity: int | None = None
 ) -> tuple[ConditionalGaussian, Float[Array, " member"]]:
-    """Fit one conditional Gaussian per split.
+    """Return one conditional Gaussian per member, stacked, and the held-out log-likelihood per row of each.
 
     Args:
         key: randomness of weights and batches.
-        t: standardised parameters.
-        w: standardised data.
-        splits: training and held-out rows of every member.
+        rows: standardised simulations; closed forms are fitted to the first window of a stream.
         settings: of the network.
         capacity: rows that there will be in the end; see `AbstractBaseTraining.fit`.
-        stream: where other training rows come from, likewise; closed forms are fitted to the first window.
-
-    Returns:
-        The members, stacked along a leading axis, and the held-out log-likelihood per row of each.
     """
-    one_shape, in_all = capacity is not None, 0 if stream is None else stream.size
+    t, w, splits = rows.table
+    one_shape, in_all = capacity is not None, 0 if rows.stream is None else rows.stream.size
     means = fit_means(np.asarray(t), np.asarray(w), splits, one_shape=one_shape)
-    volumes = np.log(np.diagonal(means.linear.whitener, axis1=1, axis2=2)).sum(axis=1)[:, None]  # log det P
-    processes = None if stream is not None else _processes(means, t, w, splits, one_shape=one_shape)
+    volumes = means.linear.log_volumes
+    processes = None if rows.stream is not None else _processes(means, rows, one_shape=one_shape)
     settings = settings.for_rows(max(splits.train.shape[1], _trained(capacity)), in_all=in_all)
-    how: dict[str, Any] = {"settings": settings, "capacity": capacity}
     # One program trains both kinds of networks, those that correct linear fits and those that correct processes.
-    rows = w if processes is None and not one_shape else jnp.repeat(w[:, None], len(volumes), axis=1)
+    if processes is not None or one_shape:
+        w = jnp.repeat(w[:, None], len(volumes), axis=1)
     start = Start(means.linear, means.linear_scores)
     below = None if processes is None else Rival(processes.scores + volumes, share=SHARE_OF_GAIN)
-    networks = train_networks(key, start, t, rows, splits, stream=stream, rival=below, **how)
+    networks = train_networks(key, start, rows._replace(w=w).padded(capacity), settings=settings, rival=below)
     rungs: list[tuple[AbstractCorrection, np.ndarray]] = [(means.correction, means.scores)]
     if processes is not None:
         rungs.append((processes.correction, processes.scores + volumes))
@@ -160,8 +146,8 @@ def fit_gaussians(
         left = Start(_nothing(*means.linear.slope.shape), processes.scores - processes.log_dets)
         ahead = networks.finished and simplest_as_good([scores for _, scores in rungs[1:]])
         rival = Rival(networks.early - processes.log_dets - volumes if ahead else left.scores)
-        v = on_device(np.swapaxes(processes.v, 0, 1), w.dtype)
-        on_top = train_networks(split(key, 3)[2], left, t, v, splits, rival=rival, **how)
+        residuals = rows._replace(w=on_device(np.swapaxes(processes.v, 0, 1), w.dtype)).padded(capacity)
+        on_top = train_networks(split(key, 3)[2], left, residuals, settings=settings, rival=rival)
         if on_top.finished:
             both = Chained(processes.correction, NeuralCorrection(on_top.net))
             rungs.append((both, on_top.scores + processes.log_dets + volumes))
@@ -176,15 +162,14 @@ def _trained(capacity: int | None) -> int:
     return 0 if capacity is None else capacity - held_out_size(capacity)
 
 
-def _processes(means: Means, t, w, splits: Splits, *, one_shape: bool) -> Processes | None:
+def _processes(means: Means, rows: Rows, *, one_shape: bool) -> Processes | None:
     """Fit Gaussian processes to the residuals of linear fits; None if they are not better than the closed form."""
-    t, w = np.asarray(t, float), np.asarray(w, float)
+    t, w = np.asarray(rows.t, float), np.asarray(rows.w, float)
     r = np.stack([(w - offset - t @ slope) @ whitener.T for offset, slope, whitener in zip(*means.linear, strict=True)])
-    processes = fit_processes(t, r, splits, one_shape=one_shape)
-    if processes is None:
+    processes = fit_processes(t, r, rows.splits, one_shape=one_shape)
+    if processes is None or not is_better(processes.scores + means.linear.log_volumes, means.scores):
         return None
-    volumes = np.log(np.diagonal(means.linear.whitener, axis1=1, axis2=2)).sum(axis=1)[:, None]
-    return processes if is_better(processes.scores + volumes, means.scores) else None
+    return processes
 
 
 def _nothing(members: int, dim: int, k: int) -> Mean:

@@ -14,11 +14,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.compiling import LARGE_BATCH_OPTIONS, large_program
 from unle.models import ConditionalGaussian, Mlp, NeuralCorrection
 from unle.space.host_device import keys, on_device, split
-from unle.train.loop import Best, Fit, Look, Patience, Weights, adamw, run, take_steps
+from unle.train.loop import Best, Fit, Look, Patience, Weights, adamw, run, take_chunk
 from unle.train.regression import Mean
+from unle.train.rows import Rows, Splits
 from unle.train.score_comparison import is_better
-from unle.train.splits import Splits, pad
-from unle.train.stream import Stream, renewed
 
 if TYPE_CHECKING:
     from unle.train.gaussian_base import GaussianTraining
@@ -75,55 +74,40 @@ class Networks(NamedTuple):
 
 
 def train_networks(
-    key: PRNGKeyArray,
-    start: Start,
-    t: Float[Array, "n dim"],
-    w: Float[Array, "n *member data"],
-    splits: Splits,
-    *,
-    settings: "GaussianTraining",
-    capacity: int | None = None,
-    stream: Stream | None = None,
-    rival: Rival | None = None,
+    key: PRNGKeyArray, start: Start, rows: Rows, *, settings: "GaussianTraining", rival: Rival | None = None
 ) -> Networks:
     """Train one network per member.
 
     Args:
         key: randomness of weights and batches.
         start: linear fits that the networks correct.
-        t: standardised parameters.
-        w: standardised data; the same for all members, or with an axis for them.
-        splits: training and held-out rows of every member.
+        rows: standardised simulations, padded if more are to come.
         settings: with steps and batch for so many rows; see `GaussianTraining.for_rows`.
-        capacity: rows that there will be in the end; see `AbstractBaseTraining.fit`.
-        stream: where other training rows come from, likewise.
         rival: networks that are behind it after a part of their training are given up.
     """
-    members, held = splits.held_out.shape
-    t, w, splits = pad(t, w, splits, capacity)
     key_init, key_train = split(key, 2)
-    bases, fit = _start(key_init, start, t, w, splits, settings)
+    bases, fit = _start(key_init, start, rows, settings)
 
     def chunk(state: _Progress, key: PRNGKeyArray, number: int) -> tuple[_Progress, Look]:
-        rows = state.rows if stream is None or not number else renewed(state.rows, stream, settings.chunk * batch)
-        fit = _chunk(state.fit, bases, *rows, splits, keys(key, members), settings)
+        data = state.rows.renewed(settings.chunk * batch) if number else state.rows
+        fit = _chunk(state.fit, bases, *data.table, keys(key, rows.members), settings)
         score, early, is_behind = float(np.mean(np.asarray(fit.best.score))), state.early, False
         if early is None and (number + 1) * settings.chunk >= EARLY_SHARE * settings.iterations:
-            early = np.asarray(fit.best.rows)[:, :held]
+            early = np.asarray(fit.best.rows)[:, : rows.n_held_out]
             is_behind = rival is not None and rival.wins(start.scores, early)
         look = Look(score, f"held-out log-likelihood {score:.2f}", is_over=is_behind)
-        return _Progress(fit, rows, early, is_behind), look
+        return _Progress(fit, data, early, is_behind), look
 
     batch, chunks = _batch(settings), split(key_train, -(-settings.iterations // settings.chunk))
-    how = {"steps": settings.chunk, "patience": Patience(settings.patience, SMALLEST_IMPROVEMENT)}
-    end = run(chunk, _Progress(fit, (t, w)), chunks, title="Fitting the Gaussian base", **how).state
-    scores = np.asarray(end.fit.best.rows)[:, :held]
+    patience, title = Patience(settings.patience, SMALLEST_IMPROVEMENT), "Fitting the Gaussian base"
+    end = run(chunk, _Progress(fit, rows), chunks, steps=settings.chunk, patience=patience, title=title).state
+    scores = np.asarray(end.fit.best.rows)[:, : rows.n_held_out]
     return Networks(end.fit.best.trained, scores, scores if end.early is None else end.early, not end.is_behind)
 
 
 class _Progress(NamedTuple):
     fit: Fit
-    rows: tuple[Array, Array]  # (t, w): a window on them that changes
+    rows: Rows  # a window on them that changes
     early: Float[np.ndarray, "member held_out"] | None = None
     is_behind: bool = False  # of its rival
 
@@ -145,19 +129,19 @@ def _scores(net: Mlp, base: ConditionalGaussian, t, w) -> Float[Array, " row"]:
 
 
 def _start(
-    key: PRNGKeyArray, start: Start, t, w, splits: Splits, settings: "GaussianTraining"
+    key: PRNGKeyArray, start: Start, data: Rows, settings: "GaussianTraining"
 ) -> tuple[ConditionalGaussian, Fit]:
     """Return the linear fit with networks that are nearly zero, and its scores: the networks have to beat them.
 
     Everything is made on the host: there is nothing to compile.
     """
-    members, held = splits.held_out.shape
-    nets = settings.nets(key, t.shape[1], w.shape[-1], members=members)
-    linear = (on_device(part, t.dtype) for part in start.linear)
+    dtype, (members, length) = data.t.dtype, data.splits.held_out.shape
+    nets = settings.nets(key, data.t.shape[1], data.w.shape[-1], members=members)
+    linear = (on_device(part, dtype) for part in start.linear)
     bases = bend(nets, *linear)
-    rows = on_device(np.stack([np.resize(row, held) for row in start.scores]), t.dtype)
+    rows = on_device(np.stack([np.resize(row, length) for row in start.scores]), dtype)
     optimiser = _zeros(jax.eval_shape(eqx.filter_vmap(_optimiser(settings).init), nets))  # Adam starts from zeros
-    score = on_device(start.scores.mean(axis=1), t.dtype)
+    score = on_device(start.scores.mean(axis=1), dtype)
     return bases, Fit(Weights(nets, optimiser, nets), Best(_zeros(nets), score, rows))
 
 
@@ -181,11 +165,12 @@ def _chunk(state: Fit, bases, t, w, splits: Splits, keys, settings: "GaussianTra
             rows = train[numbers]
             return -jnp.mean(_scores(net, base, t[rows], w[rows]))
 
+        def score(net):
+            return _scores(net, base, t[held_out], w[held_out])
+
         # All random numbers at once: every call of the generator takes a while to compile.
         numbers = jr.bits(key, (settings.chunk * batch,)).reshape(-1, batch) % train.shape[0]
-        weights, _ = take_steps(_optimiser(settings), state.weights, loss, numbers, average=settings.average)
-        scores = _scores(weights.average, base, t[held_out], w[held_out])
-        return Fit(weights, state.best.or_better(weights.average, scores))
+        return take_chunk(_optimiser(settings), state, loss, numbers, score, average=settings.average)[0]
 
     own = None if w.ndim == t.ndim else 1  # the axis of members, if each has data of its own
     each = eqx.filter_vmap(one_member, in_axes=(0, 0, own, 0, 0, 0))

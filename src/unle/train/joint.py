@@ -32,7 +32,7 @@ class AbstractSpace(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def still(self) -> int:
+    def n_fixed(self) -> int:
         """How many coordinates, the first ones, no kernel may move."""
 
     @abc.abstractmethod
@@ -77,7 +77,7 @@ class JointSpace(AbstractSpace):
         return cls(prior, theta_space, on_device(u.mean(axis=0), u.dtype), on_device(u.std(axis=0), u.dtype))
 
     @property
-    def still(self):
+    def n_fixed(self):
         """None: kernels move parameters and data."""
         return 0
 
@@ -116,7 +116,7 @@ class DataSpace(AbstractSpace):
     t: Float[Array, "n dim"]
 
     @property
-    def still(self):
+    def n_fixed(self):
         """The parameters: only a draw brings other ones."""
         return self.t.shape[1]
 
@@ -128,8 +128,8 @@ class DataSpace(AbstractSpace):
 
     def log_reference(self, base, position):
         """Return log q0(v): all parameters of the data are as likely."""
-        return base.log_density_whitened(position[self.still :])
+        return base.log_density_whitened(position[self.n_fixed :])
 
     def parts(self, position):
         """Return t and v."""
-        return position[: self.still], position[self.still :]
+        return position[: self.n_fixed], position[self.n_fixed :]

@@ -1,6 +1,6 @@
 r"""Learn log Z(theta) of a doubly intractable likelihood.
 
-Two kinds of targets, at theta drawn from any nu (best from the posterior of the moment, where accuracy counts):
+Two kinds of targets, at theta drawn from any nu (best from the current posterior, where accuracy counts):
 
 * **gradients** (DIVI): b is fitted so that grad b(t) = E_{q(. | theta)}[grad_t s(t, v)], the gradient of log Z, by an
   average over M draws of the model;
@@ -31,17 +31,18 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from unle.errors import InputError
 from unle.models import DoublyIntractableLikelihood, LogNormaliser, Mlp
 from unle.train.log_z import LogZEstimates, log_z_at, standardised
-from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_steps
+from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_chunk
 
 FEWEST_THETA = 20  # values of theta
 EFFECTIVE_DRAWS = 64.0  # effective draws of the base at nearly all theta: importance sampling will do
-LADDER, MOVES = 8, 2  # of the bridge from base to model where it will not
+BRIDGE_TEMPERATURES = 8  # from base to model, where importance sampling is too noisy
+BRIDGE_MOVES = 2  # kernel steps per temperature
 HELD_OUT = 0.1  # of the theta, on which the best point is chosen and the error measured
 WEIGHT_DECAY = 1e-4
 LARGEST_DISTANCE = 50.0  # nats from the typical log Z: nothing that a posterior could reach
 NEAR_PER_HELD_OUT = 3  # times the held-out rows: with fewer that are near, all are taken
 RIDGE = 1e-3  # on the correlations of t
-SMALLEST_SIZE = 1e-3  # nats: a normaliser that varies less than this is left to the linear part
+SMALLEST_SD = 1e-3  # nats: a normaliser that varies less than this is left to the linear part
 
 
 class LogNormaliserTraining(eqx.Module):
@@ -51,8 +52,8 @@ class LogNormaliserTraining(eqx.Module):
         values: weight of the values in the loss.
         gradients: weight of the gradients.
         spread: a third of the theta is moved by noise of so many standard deviations of nu, another third by twice as
-            many.  Targets can be had anywhere, and a fit is worst at the edge of its data: this moves the edge away
-            from the posterior.
+            many.  Targets can be computed at any theta, and a fit is worst at the edge of its data: this moves the
+            edge away from the posterior.
         particles: draws M of the model (weighted draws of its base) behind each target.
         temperatures: from base to model; None tries importance sampling first and bridges where that is too noisy.
         width: units per hidden layer.
@@ -128,18 +129,18 @@ def fit_log_normaliser(
     key_order, key_spread, key_targets, key_net, key_fit, key_check = jr.split(key, 6)
     # Shuffled: draws come chain by chain, and held-out theta must be like the others.
     t = standardised(likelihood, theta[jr.permutation(key_order, theta.shape[0])])
-    checks = t[: min(settings.checks, _n_held(t.shape[0]))]
-    centre, factor = _shape(np.asarray(t, float))
+    checks = t[: min(settings.checks, _n_held_out(t.shape[0]))]
+    centre, factor = _mean_and_factor(np.asarray(t, float))
     noise = settings.spread * jr.normal(key_spread, (t.size,)).reshape(t.shape) @ jnp.asarray(factor.T, t.dtype)
     t = t + (jnp.arange(t.shape[0]) % 3)[:, None] * noise
     targets, temperatures = _targets(key_targets, likelihood, t, settings)
-    rows = _believable(np.asarray(targets.values, float))
+    rows = _rows_near_typical(np.asarray(targets.values, float))
     t, targets = jax.tree.map(lambda leaf: leaf[rows], (t, targets))
     b = _start(key_net, t, (centre, factor), targets, settings) if start is None else start
     b = _fit(key_fit, b, t, targets, settings)
 
     # Ten times the particles of a target, and other ones: what is compared with must be better than what was fitted.
-    moves = MOVES if temperatures > 1 else 0
+    moves = BRIDGE_MOVES if temperatures > 1 else 0
     fresh = log_z_at(key_check, likelihood, checks, 10 * settings.particles, temperatures, moves)
     error = np.asarray(_values(b, checks) - fresh.values, float)
     middle = float(np.mean(error))
@@ -162,7 +163,7 @@ def match_gradients(
     settings: LogNormaliserTraining,
     start: LogNormaliser | None = None,
 ) -> tuple[LogNormaliser, float]:
-    """Fit b(t) to estimates of the gradient of log Z alone, as the paper does; its constant stays open.
+    """Fit b(t), a model of log Z, to estimates of its gradient alone; the additive constant of b stays undetermined.
 
     Args:
         key: randomness of network and batches.
@@ -174,18 +175,19 @@ def match_gradients(
     Returns:
         b, and the root of the held-out mean squared error as a share of the gradients' spread.
     """
-    alone = replace(settings, values=0.0, gradients=1.0)
+    gradients_only = replace(settings, values=0.0, gradients=1.0)
     zeros = jnp.zeros(len(t))
     targets = LogZEstimates(zeros, gradients, zeros, jnp.ones(len(t)))
     key_net, key_fit = jr.split(key)
-    centre, factor = _shape(np.asarray(t, float))
-    along = np.asarray(gradients, float) @ factor  # in coordinates in which t has unit covariance
-    finite = along[np.isfinite(along).all(axis=1)]
-    size = max(float(np.sqrt(np.mean(finite.var(axis=0)))), SMALLEST_SIZE)
-    start = _network(key_net, (centre, factor), 0.0, finite.mean(axis=0), size, settings) if start is None else start
-    b = _fit(key_fit, start, t, targets, alone)
-    held = jax.tree.map(lambda leaf: leaf[: _n_held(len(t))], (t, targets))
-    return b, float(jnp.sqrt(_loss(_trainable(b), b, held, alone)) * b.scale / size)
+    centre, factor = _mean_and_factor(np.asarray(t, float))
+    whitened_gradients = np.asarray(gradients, float) @ factor  # in coordinates in which t has unit covariance
+    finite = whitened_gradients[np.isfinite(whitened_gradients).all(axis=1)]
+    target_sd = max(float(np.sqrt(np.mean(finite.var(axis=0)))), SMALLEST_SD)
+    if start is None:
+        start = _network(key_net, (centre, factor), 0.0, finite.mean(axis=0), target_sd, settings)
+    b = _fit(key_fit, start, t, targets, gradients_only)
+    held_out = jax.tree.map(lambda leaf: leaf[: _n_held_out(len(t))], (t, targets))
+    return b, float(jnp.sqrt(_loss(_trainable(b), b, held_out, gradients_only)) * b.scale / target_sd)
 
 
 def _targets(
@@ -200,11 +202,11 @@ def _targets(
         effective = float(np.quantile(np.asarray(targets.ess), 0.05)) * settings.particles
         if settings.temperatures == 1 or effective >= min(EFFECTIVE_DRAWS, settings.particles / 2):
             return targets, 1
-    ladder = LADDER if settings.temperatures is None else settings.temperatures
-    return log_z_at(key, likelihood, t, settings.particles, ladder, MOVES), ladder
+    temperatures = BRIDGE_TEMPERATURES if settings.temperatures is None else settings.temperatures
+    return log_z_at(key, likelihood, t, settings.particles, temperatures, BRIDGE_MOVES), temperatures
 
 
-def _believable(values: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+def _rows_near_typical(values: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """Return rows to fit to: those too far from the typical log Z are replaced by repetitions of others.
 
     Where the bases of pooled models have nothing in common, log Z falls by thousands of nats.  No posterior gets there,
@@ -213,13 +215,13 @@ def _believable(values: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     at_theta = values[::3][np.isfinite(values[::3])]  # every third was not spread
     typical = np.median(at_theta) if len(at_theta) else np.nan
     near = np.flatnonzero(np.abs(values - typical) < LARGEST_DISTANCE)  # False for NaN
-    held = _n_held(len(values))
-    if len(near) < NEAR_PER_HELD_OUT * held:
+    held_out = _n_held_out(len(values))
+    if len(near) < NEAR_PER_HELD_OUT * held_out:
         return np.arange(len(values))
-    return np.concatenate([near, np.resize(near[held:], len(values) - len(near))])
+    return np.concatenate([near, np.resize(near[held_out:], len(values) - len(near))])
 
 
-def _shape(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _mean_and_factor(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and a factor of the covariance, which is real and invertible however the points lie."""
     centre, spread = points.mean(axis=0), np.maximum(points.std(axis=0), 1e-6)
     correlation = np.atleast_2d(np.corrcoef((points - centre) / spread, rowvar=False))
@@ -241,33 +243,34 @@ def _start(
     finite = np.isfinite(values)
     design = np.concatenate([np.ones((len(values), 1)), (np.asarray(t, float) - centre) @ whitener.T], axis=1)[finite]
     coefficients = np.linalg.lstsq(design, values[finite], rcond=None)[0]
-    size = max(float(np.std(values[finite] - design @ coefficients)), SMALLEST_SIZE)
-    return _network(key, shape, coefficients[0], coefficients[1:], size, settings)
+    target_sd = max(float(np.std(values[finite] - design @ coefficients)), SMALLEST_SD)
+    return _network(key, shape, coefficients[0], coefficients[1:], target_sd, settings)
 
 
-def _network(key: PRNGKeyArray, shape, offset, slope, size: float, settings: LogNormaliserTraining) -> LogNormaliser:
-    """Return a new network, of this size, around a linear function of z."""
+def _network(key: PRNGKeyArray, shape, offset, slope, target_sd: float, settings: LogNormaliserTraining):
+    """Return a new network, its output scaled by `target_sd`, around a linear function of z."""
     centre, factor = shape
     net = Mlp(key, len(centre), 1, width=settings.width, depth=settings.depth, output_scale=0.1)
-    parts = (jnp.asarray(part, jnp.float32) for part in (centre, np.linalg.inv(factor), offset, slope, size))
+    parts = (jnp.asarray(part, jnp.float32) for part in (centre, np.linalg.inv(factor), offset, slope, target_sd))
     centre, whitener, offset, slope, scale = parts
     return LogNormaliser(centre, whitener, offset, slope, scale, net)
 
 
 def _fit(key, b: LogNormaliser, t, targets: LogZEstimates, settings: LogNormaliserTraining) -> LogNormaliser:
     def chunk(state: Fit, number: int, _: int) -> tuple[Fit, Look]:
-        state = _chunk(state, b, t, targets, jr.fold_in(key, number), settings, _n_held(t.shape[0]))
+        state = _chunk(state, b, t, targets, jr.fold_in(key, number), settings, _n_held_out(t.shape[0]))
         score = float(state.best.score)
         return state, Look(score, f"held-out error {(-score) ** 0.5:.3f}")
 
     trained, lowest = _trainable(b), jnp.full((), -jnp.inf)
     state = Fit(begin(_optimiser(settings), trained), Best(trained, lowest, lowest))
     numbers = range(-(-settings.iterations // settings.chunk))
-    how = {"steps": settings.chunk, "patience": Patience(float("inf")), "title": "Fitting log Z"}
-    return eqx.tree_at(_trainable, b, run(chunk, state, numbers, **how).state.best.trained)
+    patience, title = Patience(float("inf")), "Fitting log Z"
+    end = run(chunk, state, numbers, steps=settings.chunk, patience=patience, title=title).state
+    return eqx.tree_at(_trainable, b, end.best.trained)
 
 
-def _n_held(n: int) -> int:
+def _n_held_out(n: int) -> int:
     return max(5, round(HELD_OUT * n))
 
 
@@ -300,20 +303,20 @@ def _loss(
 
 @eqx.filter_jit
 def _chunk(
-    state: Fit, b: LogNormaliser, t, targets: LogZEstimates, key, settings: LogNormaliserTraining, n_held: int
+    state: Fit, b: LogNormaliser, t, targets: LogZEstimates, key, settings: LogNormaliserTraining, n_held_out: int
 ) -> Fit:
-    held = jax.tree.map(lambda leaf: leaf[:n_held], (t, targets))
-    train = jax.tree.map(lambda leaf: leaf[n_held:], (t, targets))
+    held = jax.tree.map(lambda leaf: leaf[:n_held_out], (t, targets))
+    train = jax.tree.map(lambda leaf: leaf[n_held_out:], (t, targets))
     batch = min(settings.batch, train[0].shape[0])
 
     def loss(trained, key):
         rows = jr.randint(key, (batch,), 0, train[0].shape[0])
         return _loss(trained, b, jax.tree.map(lambda leaf: leaf[rows], train), settings)
 
-    steps = jr.split(key, settings.chunk)
-    weights, _ = take_steps(_optimiser(settings), state.weights, loss, steps, average=0.0)
-    score = -_loss(weights.trained, b, held, settings)
-    return Fit(weights, state.best.or_better(weights.trained, score))
+    def score(trained):
+        return -_loss(trained, b, held, settings)
+
+    return take_chunk(_optimiser(settings), state, loss, jr.split(key, settings.chunk), score, average=0.0)[0]
 
 
 @eqx.filter_jit

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.models import DoublyIntractableLikelihood
-from unle.samplers import Particles, SharedStepSize, bridge, ess
+from unle.samplers import Particles, Path, SharedStepSize, bridge, ess
 
 THETA_AT_ONCE = 64  # values of theta at once: bounds the memory
 STEP_SIZE = SharedStepSize(initial=0.5, floor=0.3)  # few moves, a clear signal: it must adapt at once
@@ -92,13 +92,15 @@ def log_z_at(
         particles_at_end, info = bridge(
             key_bridge,
             Particles.equal(likelihood.draws(key_draw, particles)),
-            likelihood.log_reference,
-            lambda v: likelihood.log_reference(v) + likelihood.log_tilt(t, v),
+            Path(
+                likelihood.log_reference,
+                lambda v: likelihood.log_reference(v) + likelihood.log_tilt(t, v),
+                lambda v: likelihood.log_tilt(t, v),
+            ),
             step_size=STEP_SIZE,
             moves=moves,
             temperatures=temperatures,
             ess_threshold=0.5 if moves else 0.0,
-            log_ratio=lambda v: likelihood.log_tilt(t, v),
         )
         gradients = jax.vmap(lambda v: jax.grad(likelihood.log_tilt)(t, v))(particles_at_end.positions)
         share = jnp.minimum(info.ess, ess(particles_at_end.log_weights))

@@ -1,12 +1,12 @@
 r"""The one training loop: every fit begins with a state, makes steps in compiled chunks, and stops.
 
     weights = begin(optimiser, trained)                      init
-    weights, losses = take_steps(optimiser, weights, ...)    step: inside of a compiled chunk
-    ended = run(chunk, state, keys, ...)                     stop: chunks, until patience is over
+    fit, losses = take_chunk(optimiser, fit, loss, ...)      step: inside of a compiled program, and a score
+    ended = run(chunk, state, inputs, ...)                   stop: chunks, until patience is over
 
 All of these are values.  `Weights` are what an optimiser changes; `Best` is the point of its path with the highest
-held-out score; `Patience` says when training is over.  A chunk is a function (state, key, number) -> (state, `Look`):
-it runs a compiled program, and looks at rows that were held out.
+held-out score; `Patience` says when training is over.  A chunk is a function (state, input, number) -> (state,
+`Look`): it runs a compiled program, and looks at rows that were held out.
 """
 
 from collections.abc import Callable, Sequence
@@ -90,28 +90,28 @@ class Look(NamedTuple):
 def run(
     chunk: Callable[[Any, Any, int], tuple[Any, Look]],
     state: Any,
-    keys: Sequence[Any],
+    inputs: Sequence[Any],
     *,
     steps: int,
     patience: Patience,
     title: str,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
 ) -> Ended:
-    """Train chunk by chunk until patience is over, or all keys are spent.
+    """Train chunk by chunk until patience is over, or all inputs are spent.
 
     Args:
         chunk: makes the steps of one chunk.
         state: to begin with.
-        keys: one for each chunk, or whatever else it gets its random numbers from.
+        inputs: one for each chunk: a random key, or a number to make one of.
         steps: in a chunk.
         patience: to begin with.
         title: of the progress bar.
         on_chunk: called with the record of every chunk, as it ends.
     """
     records = []
-    with progress(title, total=len(keys) * steps) as bar:
-        for number, key in enumerate(keys):
-            state, look = chunk(state, key, number)
+    with progress(title, total=len(inputs) * steps) as bar:
+        for number, given in enumerate(inputs):
+            state, look = chunk(state, given, number)
             records += [] if look.record is None else [look.record]
             if on_chunk is not None and look.record is not None:
                 on_chunk(look.record)
@@ -126,7 +126,7 @@ class Weights(NamedTuple):
     """What an optimiser changes.
 
     Attributes:
-        trained: the weights of the moment.
+        trained: the current weights.
         optimiser: the optimiser's state.
         average: running mean of the weights.
     """
@@ -155,7 +155,7 @@ def update(
         optimiser: that makes it.
         weights: before it.
         gradient: of the loss at `weights.trained`.
-        average: decay of the running mean; 0 for the weights of the moment.
+        average: decay of the running mean; 0 for the current weights.
         change: made to the updates before they are applied.
     """
     updates, state = optimiser.update(gradient, weights.optimiser, eqx.filter(weights.trained, eqx.is_array))
@@ -214,6 +214,20 @@ class Fit(NamedTuple):
 
     weights: Weights
     best: Best
+
+
+def take_chunk(
+    optimiser: optax.GradientTransformation,
+    fit: Fit,
+    loss: Callable[[Any, Any], Float[Array, ""]],
+    batches: PyTree[Array],
+    score: Callable[[Any], Float[Array, "*held_out"]],
+    *,
+    average: float,
+) -> tuple[Fit, Float[Array, " step"]]:
+    """Make one step for each batch, then score the averaged weights on held-out rows; other arguments as above."""
+    weights, losses = take_steps(optimiser, fit.weights, loss, batches, average=average)
+    return Fit(weights, fit.best.or_better(weights.average, score(weights.average))), losses
 
 
 def adamw(

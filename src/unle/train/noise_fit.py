@@ -17,8 +17,8 @@ from scipy.stats import norm
 from unle.compiling import large_program
 from unle.models import AbstractBase, FixedMeasure, MixtureNoise, Repeated, with_noise
 from unle.space.host_device import on_device
+from unle.train.rows import Rows
 from unle.train.score_comparison import is_better
-from unle.train.splits import Splits
 
 SIZES = (3, 8)  # components that are tried: a scale mixture, and one that can have several modes
 FEWEST_ROWS = 60  # residuals, with fewer of which nothing is tried
@@ -44,36 +44,26 @@ class Noisy(NamedTuple):
     gain: Float[np.ndarray, "member held_out"]
 
 
-def fit_noise(bases: AbstractBase, t: Float[Array, "n dim"], w: Float[Array, "n data"], splits: Splits) -> Noisy | None:
-    """Return the members' bases with the noise of their held-out residuals; None if that is Gaussian.
-
-    Args:
-        bases: of the members, stacked.
-        t: standardised parameters.
-        w: standardised data.
-        splits: training and held-out rows of every member.
-    """
+def fit_noise(bases: AbstractBase, rows: Rows) -> Noisy | None:
+    """Return the members' bases, stacked, with the noise of their held-out residuals; None if that is Gaussian."""
     if isinstance(bases, FixedMeasure):
         return None
     one = bases.one if isinstance(bases, Repeated) else bases
-    v = np.asarray(_residuals(bases, t, w, splits.held_out), float)
+    held_out = rows.splits.held_out[:, : rows.n_held_out]
+    v = np.asarray(_residuals(bases, rows.t, rows.w, held_out), float)
     if isinstance(bases, Repeated):
         v = v[..., np.array(bases.blocks)]  # all measurements have the same noise
     fitted = best_noise(v.reshape(-1, v.shape[-1]))
     if fitted is None:
         return None
     noise, gain = fitted
-    noisy = with_noise(one, noise, members=splits.held_out.shape[0])
+    noisy = with_noise(one, noise, members=rows.members)
     noisy = Repeated(noisy, bases.blocks) if isinstance(bases, Repeated) else noisy
-    return Noisy(noisy, gain.reshape(*splits.held_out.shape, -1).sum(axis=2))
+    return Noisy(noisy, gain.reshape(*held_out.shape, -1).sum(axis=2))
 
 
 def best_noise(v: Float[np.ndarray, "n data"]) -> tuple[MixtureNoise, Float[np.ndarray, " n"]] | None:
-    """Return the mixture for these residuals, and its gain over N(0, I) for each; None if N(0, I) is as good.
-
-    Args:
-        v: residuals.
-    """
+    """Return the mixture for residuals v, and its gain over N(0, I) for each; None if N(0, I) is as good."""
     if len(v) < FEWEST_ROWS or not np.isfinite(v).all() or max(map(_anderson_darling, v.T)) < LARGEST_A2:
         return None
     fold = np.random.default_rng(0).permutation(len(v)) % FOLDS

@@ -2,7 +2,7 @@ r"""Maximum likelihood of an energy as the paper prints it: one network on a fix
 
     log f(w | t) = -E(t, w) + log N(w; 0, s^2 I)
 
-Every iteration moves the particles under the energy of the moment and makes one step of Adam, see
+Every iteration moves the particles under the current energy and makes one step of Adam, see
 `unle.train.energy_training`.  The particles decide which model is trained: chains or weighted particles over (theta, x)
 under the prior, for the tilted joint model of AUNLE, or one chain per simulated pair, for the conditional model of
 SUNLE.  They begin at the data and are never restarted.
@@ -12,13 +12,13 @@ held-out pairs changes by
 
     -mean_held (E' - E) + 1/2 [ mean_E (E' - E) + mean_E' (E' - E) ],
 
-the trapezoidal rule for the change of -log Z, with means over the particles of both.  Summed up from look to look this
-is a learning curve in nats.  No draw of the base is weighed: of a measure as wide as this one nearly none counts.
-Looks must not be too close: an update raises the energy of the very particles that it was made from, and summed up over
-single iterations that alone looks like progress (by 60 nats on Gaussian Linear Uniform).
+the trapezoidal rule for the change of -log Z, with means over the particles of both.  Summed up over chunks of training
+this is a learning curve in nats.  No draw of the base is weighed: of a measure as wide as this one nearly none counts.
+Chunks must not be too short: an update raises the energy of the very particles that it was made from, and summed up
+over single iterations that alone looks like progress (by 60 nats on Gaussian Linear Uniform).
 
-**Divergence** is looked for at every look: chains that no longer move, energies of data and particles that drift apart,
-numbers that are not finite.  Training then goes back to the last healthy state, with half the learning rate.
+**Divergence** is looked for after every chunk: chains that no longer move, energies of data and particles that drift
+apart, numbers that are not finite.  Training then goes back to the last healthy state, with half the learning rate.
 
 Reference: Glaser et al. (2023), algorithms 1, 4, 6 and 7, and appendix B.4.
 """
@@ -53,12 +53,12 @@ from unle.train.loop import Look, Patience, begin, run
 from unle.train.online_log_z import OnlineState, OnlineTraining, online_start
 from unle.train.per_pair_particles import PairedChains, PairedState
 from unle.train.persistent_particles import PersistentChains, WarmSmc
-from unle.train.splits import Splits
+from unle.train.rows import Rows
 
 MEASURE_SCALE = 10.0  # standard deviation of the fixed measure, in those of the data
 LARGEST_GAP = 50.0  # nats between data and particles
-LARGEST_LOSS = 10.0  # nats of held-out likelihood lost against the best look: there is no way back
-MOST_STEPS_BACK = 12  # then training ends
+LARGEST_LOSS = 10.0  # nats of held-out likelihood lost against the best chunk: training ends
+MOST_RECOVERIES = 12  # then training ends
 
 
 class PaperTraining(AbstractEnergyTraining):
@@ -74,8 +74,8 @@ class PaperTraining(AbstractEnergyTraining):
         learning_rate: peak of the schedule.
         weight_decay: decoupled decay of all weights.
         noise: standard deviation of noise that is added to the data at every step, in those of the data.
-        look: iterations between looks at the learning curve.
-        patience: looks without improvement of the held-out likelihood after which training stops; the energy with the
+        chunk: iterations between points of the learning curve.
+        patience: chunks without improvement of the held-out likelihood after which training stops; the energy with the
             best one is returned.  None for the paper's own rule: all iterations, and the last energy.
         online: log Z(theta) is learned together with the energy; None for not.
     """
@@ -88,15 +88,15 @@ class PaperTraining(AbstractEnergyTraining):
     learning_rate: float = eqx.field(static=True, default=0.01)
     weight_decay: float = eqx.field(static=True, default=0.1)
     noise: float = eqx.field(static=True, default=5e-4)
-    look: int = eqx.field(static=True, default=20)
+    chunk: int = eqx.field(static=True, default=20)
     patience: int | None = eqx.field(static=True, default=25)
     online: OnlineTraining | None = None
 
     def __check_init__(self):
-        if min(self.width, self.depth, self.iterations, self.batch, self.look, self.patience or 1) < 1:
+        if min(self.width, self.depth, self.iterations, self.batch, self.chunk, self.patience or 1) < 1:
             raise InputError(
-                "expected positive width, depth, iterations, batch, look and patience; got "
-                f"{self.width}, {self.depth}, {self.iterations}, {self.batch}, {self.look} and {self.patience}."
+                "expected positive width, depth, iterations, batch, chunk and patience; got "
+                f"{self.width}, {self.depth}, {self.iterations}, {self.batch}, {self.chunk} and {self.patience}."
             )
         if self.learning_rate <= 0 or self.weight_decay < 0 or self.noise < 0:
             raise InputError(
@@ -116,22 +116,23 @@ class PaperTraining(AbstractEnergyTraining):
 
     def untrained(self, key: PRNGKeyArray, dim_theta: int, dim_data: int) -> MlpEnergy:
         """Return a nearly constant energy."""
-        sizes = {"width": self.width, "depth": self.depth, "bound": None}
-        stacked = MlpEnergy.stacked(key, dim_theta, dim_data, members=1, sees_theta=True, **sizes)
-        return jax.tree.map(lambda leaf: leaf[0], stacked)
+        one = MlpEnergy.stacked(
+            key, dim_theta, dim_data, members=1, width=self.width, depth=self.depth, bound=None, sees_theta=True
+        )
+        return jax.tree.map(lambda leaf: leaf[0], one)
 
 
 class PaperFit(NamedTuple):
     """A trained energy.
 
     Attributes:
-        energy: of the look with the best held-out likelihood.
-        particles: their state at that look.
+        energy: of the chunk with the best held-out likelihood.
+        particles: their state after that chunk.
         log_normaliser: log Z(theta), learned meanwhile; None unless asked for.
-        gain: held-out log-likelihood per row at that look, above that of the beginning.
+        gain: held-out log-likelihood per row after that chunk, above that of the beginning.
         outcome: how training ended.
-        steps_back: how often it had to go back to a healthy state.
-        history: one record of plain numbers per look.
+        recoveries: how often it had to go back to a healthy state.
+        history: one record of plain numbers per chunk.
     """
 
     energy: MlpEnergy
@@ -139,13 +140,13 @@ class PaperFit(NamedTuple):
     log_normaliser: LogNormaliser | None
     gain: float
     outcome: Outcome
-    steps_back: int
+    recoveries: int
     history: list[dict[str, float]]
 
 
 class _State(NamedTuple):
     fit: EnergyState
-    seen: ParticleBatch  # what the particles were at the last look, for the learning curve
+    seen: ParticleBatch  # what the particles were after the last chunk, for the learning curve
 
 
 def measure(dim: int) -> FixedMeasure:
@@ -156,61 +157,61 @@ def measure(dim: int) -> FixedMeasure:
 def fit_as_printed(
     key: PRNGKeyArray,
     joint: JointSpace,
-    t: Float[Array, "n dim"],
-    w: Float[Array, "n data"],
-    splits: Splits,
+    rows: Rows,
     *,
     settings: PaperTraining,
     start: MlpEnergy | None = None,
     known: Float[Array, "n particle data"] | None = None,
     log_normaliser: LogNormaliser | None = None,
-    on_look: Callable[[dict[str, Any]], None] | None = None,
+    on_chunk: Callable[[dict[str, Any]], None] | None = None,
 ) -> PaperFit:
     """Train the energy.
 
     Args:
         key: randomness of weights, batches and particles.
         joint: the space of the particles of the joint model.
-        t: standardised parameters.
-        w: standardised data.
-        splits: training and held-out rows, of one member.
+        rows: standardised simulations, for one member.
         settings: of the training.
         start: energy to begin with, that of the round before.
         known: particles of every pair to begin with, NaN where a pair has none.
         log_normaliser: log Z(theta) to begin with, if it is learned meanwhile.
-        on_look: called with a record at every look.
-
-    Returns:
-        A `PaperFit`.
+        on_chunk: called with a record after every chunk.
     """
     key_net, key_particles, key_online, key_train = split(key, 4)
-    base, train, held = measure(w.shape[1]), splits.train[0], splits.held_out[0]
+    t, w, train, held_out = rows.t, rows.w, rows.splits.train[0], rows.splits.held_out[0]
+    base = measure(w.shape[1])
     energy = settings.untrained(key_net, t.shape[1], w.shape[1]) if start is None else start
     online = None
     if settings.online is not None:
         online = online_start(key_online, t.shape[1], settings=settings.online, start=log_normaliser)
     data = (t, w) if isinstance(settings.particles, PairedChains) else (t[train], w[train])
-    state = _start(key_particles, energy, joint, base, t, data, held, known, online, settings)
-    looks = -(-settings.iterations // settings.look)
+    state = _start(key_particles, energy, joint, base, t, data, held_out, known, online, settings)
+    chunks = -(-settings.iterations // settings.chunk)
 
-    def look(before: _Progress, key: PRNGKeyArray, number: int) -> tuple[_Progress, Look]:
-        new, change, metrics = _look(key, before.state, joint, base, t, w, train, held, settings)
+    def chunk(before: _Progress, key: PRNGKeyArray, number: int) -> tuple[_Progress, Look]:
+        new, change, metrics = _chunk(key, before.state, joint, base, t, w, train, held_out, settings)
         values = {name: float(value) for name, value in metrics._asdict().items()}
         after = before.after(new, float(change), values, settings)
         # Named as the records of `fit_tilted`: checks and figures read both.
-        progress = {"chunk": number, "chunks": looks, "sees_theta": True, "recoveries": after.steps_back}
+        progress = {"chunk": number, "chunks": chunks, "sees_theta": True, "recoveries": after.recoveries}
         record = {**progress, **values, "gain": after.now}
-        is_over = after.steps_back >= MOST_STEPS_BACK or after.is_over_fitted
+        is_over = after.recoveries >= MOST_RECOVERIES or after.is_over_fitted
         score = after.now if after.is_healthy else -np.inf
         return after, Look(score, f"held-out gain {after.now:+.2f} nats", record, is_over)
 
-    patience = Patience(np.inf if settings.patience is None else settings.patience + 1)
-    how = {"steps": settings.look, "patience": patience, "title": "Training the energy", "on_chunk": on_look}
-    end, patience, history = run(look, _Progress(state, best=state), split(key_train, looks), **how)
+    end, patience, history = run(
+        chunk,
+        _Progress(state, best=state),
+        split(key_train, chunks),
+        steps=settings.chunk,
+        patience=Patience(np.inf if settings.patience is None else settings.patience + 1),
+        title="Training the energy",
+        on_chunk=on_chunk,
+    )
     best = end.best.fit
     learned = None if best.online is None else best.online.average
     outcome = end.outcome(is_converged=patience.is_over)
-    return PaperFit(best.before, best.particles, learned, end.best_gain, outcome, end.steps_back, history)
+    return PaperFit(best.before, best.particles, learned, end.best_gain, outcome, end.recoveries, history)
 
 
 class _Progress(NamedTuple):
@@ -220,16 +221,16 @@ class _Progress(NamedTuple):
     best: _State  # with the highest gain, or the last one if training does not stop early
     best_gain: float = 0.0  # held-out gain there
     now: float = 0.0  # held-out gain of the state
-    has_best: bool = False  # whether any look was healthy
-    is_healthy: bool = True  # whether the last look was
-    steps_back: int = 0  # how often one was not
+    has_best: bool = False  # whether any chunk was healthy
+    is_healthy: bool = True  # whether the last chunk was
+    recoveries: int = 0  # how often one was not
 
     def after(self, new: _State, change: float, values: dict[str, float], settings: PaperTraining) -> "_Progress":
-        """Return where training stands after another look: unhealthy states go back, with smaller steps."""
+        """Return where training stands after another chunk: unhealthy states go back, with smaller steps."""
         gain = self.now + change
         if not _healthy(values, gain):
             back = self.state._replace(fit=self.state.fit._replace(rate=STEP_BACK * self.state.fit.rate))
-            return self._replace(state=back, is_healthy=False, steps_back=self.steps_back + 1)
+            return self._replace(state=back, is_healthy=False, recoveries=self.recoveries + 1)
         after = self._replace(state=new, now=gain, is_healthy=True)
         if gain > self.best_gain or not self.has_best or settings.patience is None:
             return after._replace(best=new, best_gain=gain, has_best=True)
@@ -242,8 +243,8 @@ class _Progress(NamedTuple):
 
     def outcome(self, *, is_converged: bool) -> Outcome:
         """Return how training ended."""
-        if self.steps_back:
-            return Outcome.RECOVERED if self.has_best and self.steps_back < MOST_STEPS_BACK else Outcome.DIVERGED
+        if self.recoveries:
+            return Outcome.RECOVERED if self.has_best and self.recoveries < MOST_RECOVERIES else Outcome.DIVERGED
         return Outcome.CONVERGED if is_converged or self.is_over_fitted else Outcome.BUDGET_SPENT
 
 
@@ -276,7 +277,7 @@ def _start(
 
 
 @partial(large_program, options=TRAINING_OPTIONS)
-def _look(
+def _chunk(
     key: PRNGKeyArray,
     state: _State,
     joint: JointSpace,
@@ -289,8 +290,7 @@ def _look(
 ) -> tuple[_State, Float[Array, ""], StepMetrics]:
     """Train for some iterations, and see what became of the held-out likelihood."""
     key_order, key_steps, key_seen = jr.split(key, 3)
-    how = {"steps": settings.look, "settings": settings}
-    fit, metrics = likelihood_steps((key_order, key_steps), state.fit, joint, base, (t, w), train, **how)
+    fit, metrics = likelihood_steps((key_order, key_steps), state.fit, joint, base, (t, w), train, settings=settings)
     old, energy = state.fit.before, fit.weights.trained
     last, new = TiltedModel(base, fit.before), TiltedModel(base, energy)
     particles, seen = settings.particles.advance(key_seen, joint, fit.particles, last, new, Batch(held, t[held]))

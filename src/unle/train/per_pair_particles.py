@@ -9,6 +9,7 @@ from, a prior or the proposals of several rounds, does not matter.  Each pair ke
 to the next; only those of the batch move.  Z(t) stays unknown: these models are doubly intractable.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -24,6 +25,7 @@ from unle.samplers import (
     Mala,
     SharedStepSize,
     StepSizeState,
+    choose_rows,
     ess,
     log_mean_exp,
     refresh,
@@ -93,22 +95,17 @@ class _Paired(AbstractParticles):
         if known is None:
             return state
         new = jnp.isnan(known[0]).any(axis=(1, 2))
-        fresh = (state.positions, state.log_weights, state.energies)
-
-        def choose(old, drawn):
-            return jnp.where(new.reshape(new.shape + (1,) * (drawn.ndim - 1)), drawn, old)
-
-        positions, log_weights, energies = map(choose, known, fresh)
-        return PairedState(positions, log_weights, energies, state.step_state)
+        drawn = (state.positions, state.log_weights, state.energies)
+        return PairedState(*choose_rows(new, drawn, known), state.step_state)
 
     def log_z(self, key, joint, state, model, t):
-        """Average exp(-E) over draws of the base at each t, the same v for all; ESS/N is that which 90 % exceed."""
+        """Average exp(-E) over draws of the base at each t, the same v for all; ESS/N is the 10 % quantile."""
         v = model.base.draws_whitened(key, self.importance)
         log_weights = jax.vmap(lambda t: jax.vmap(lambda v: model.log_tilt_whitened(t, v))(v))(t)
         return jax.vmap(log_mean_exp)(log_weights), jnp.quantile(jax.vmap(ess)(log_weights), 0.1)
 
     def _moved(self, key, model: TiltedModel, t, positions, step_state):
-        """Offer each particle a fresh draw of the base, if so wished, and move it under the model at its own t."""
+        """Offer each particle a fresh draw of the base, if `fresh`, and move it under the model at its own t."""
         key_draw, key_accept, key_move = jr.split(key, 3)
         dim = t.shape[1]
 
@@ -125,10 +122,9 @@ class _Paired(AbstractParticles):
         def density(v, t):
             return model.base.log_density_whitened(v) + model.log_tilt_whitened(t, v)
 
-        how = {"steps": self.moves, "kernel": self.kernel, "step_state": step_state, "conditions": t}
-        if self.own_steps:
-            return run_chains_each(key_move, positions, density, **how)
-        return run_chains(key_move, positions, density, step_size=self.step_size, **how)
+        move = run_chains_each if self.own_steps else partial(run_chains, step_size=self.step_size)
+        start = key_move, positions, density
+        return move(*start, steps=self.moves, kernel=self.kernel, step_state=step_state, conditions=t)
 
     def _visit(self, key, state: PairedState, model: TiltedModel, batch, positions, log_weights):
         """Move the particles of a batch, and write them back."""
@@ -144,9 +140,9 @@ class _Paired(AbstractParticles):
             run.step_state,
         )
         # Every pair counts the same: weights are normalised pair by pair.
-        even = jax.nn.log_softmax(log_weights, axis=1).ravel()
+        normalised = jax.nn.log_softmax(log_weights, axis=1).ravel()
         size = jnp.mean(self.step_size.value(run.step_state))
-        return state, ParticleBatch((t, r), even, of_base=False, acceptance=run.acceptance, step_size=size)
+        return state, ParticleBatch((t, r), normalised, of_base=False, acceptance=run.acceptance, step_size=size)
 
 
 class PairedChains(_Paired):
@@ -178,10 +174,10 @@ class PairedSmc(_Paired):
         now = -jax.vmap(lambda t, v: jax.vmap(lambda v: new.log_tilt_whitened(t, v))(v))(batch.t, v)
         log_weights = state.log_weights[batch.rows] + state.energies[batch.rows] - now
 
-        def one(shift, v, log_weights):
+        def resample_pair(shift, v, log_weights):
             keep = ess(log_weights) >= self.ess_threshold
             rows = jnp.where(keep, jnp.arange(self.n), systematic_indices(shift, log_weights))
             return v[rows], jnp.where(keep, log_weights - jnp.max(log_weights), 0.0)
 
-        v, log_weights = jax.vmap(one)(jr.uniform(key_resample, (len(batch.rows),)), v, log_weights)
+        v, log_weights = jax.vmap(resample_pair)(jr.uniform(key_resample, (len(batch.rows),)), v, log_weights)
         return self._visit(key_move, state, new, batch, v, log_weights)

@@ -11,6 +11,7 @@ its data, and takes other ones with a fresh draw.  Where the base is far from th
 taken; particles must then move in their parameters too, under the prior's density.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -27,6 +28,7 @@ from unle.samplers import (
     AbstractStepSize,
     Mala,
     Particles,
+    Path,
     SharedStepSize,
     StepSizeState,
     bridge,
@@ -92,19 +94,21 @@ class _Moving(AbstractParticles):
         """Carry draws of the base to the model in a few temperatures: unbiased for Z_pi, however far apart they are."""
         key_draw, key_bridge = jr.split(key)
         space = self._space(joint, state.t)
+        path = Path(
+            lambda position: space.log_reference(model.base, position),
+            lambda position: space.log_density(model, position),
+            lambda position: space.log_tilt(model, position),
+            space.n_fixed,
+        )
         _, info = bridge(
             key_bridge,
             Particles.equal(space.draws(key_draw, model.base, BRIDGE_PARTICLES)),
-            lambda position: space.log_reference(model.base, position),
-            lambda position: space.log_density(model, position),
+            path,
             kernel=self.kernel,
             step_size=self.step_size,
             step_state=state.step_state,
             moves=2,
             temperatures=10,
-            ess_threshold=0.5,
-            log_ratio=lambda position: space.log_tilt(model, position),
-            still=space.still,
         )
         return info.log_z, info.ess
 
@@ -144,13 +148,10 @@ class PersistentChains(_Moving):
         space, positions = self._space(joint, state.t), state.particles.positions
         if self.fresh:
             positions = _refreshed(key_refresh, space, positions, new)
-        density = lambda position: space.log_density(new, position)  # noqa: E731
-        how = {"steps": self.moves, "kernel": self.kernel, "step_state": state.step_state}
-        if self.own_steps and not self.at_data:
-            run = run_chains_each(key_move, positions, density, **how)
-        else:
-            how |= {"still": space.still, "step_size": self.step_size}
-            run = run_chains_given(key_move, positions, density, **how)
+        move = partial(run_chains_given, n_fixed=space.n_fixed, step_size=self.step_size)
+        move = run_chains_each if self.own_steps and not self.at_data else move
+        start = key_move, positions, lambda position: space.log_density(new, position)
+        run = move(*start, steps=self.moves, kernel=self.kernel, step_state=state.step_state)
         state = ChainState(Particles.equal(run.positions), run.step_state, state.t)
         return state, self._as_batch(space, new.base, state, run.acceptance)
 
@@ -188,19 +189,22 @@ class WarmSmc(_Moving):
             seen = space.seen(new.base, position)
             return old.energy(*seen) - new.energy(*seen)
 
+        path = Path(
+            lambda position: space.log_density(old, position),
+            lambda position: space.log_density(new, position),
+            log_ratio,
+            space.n_fixed,
+        )
         particles, info = bridge(
             key_bridge,
             state.particles,
-            lambda position: space.log_density(old, position),
-            lambda position: space.log_density(new, position),
+            path,
             kernel=self.kernel,
             step_size=self.step_size,
             step_state=state.step_state,
             moves=self.moves,
             temperatures=self.temperatures,
             ess_threshold=self.ess_threshold,
-            log_ratio=log_ratio,
-            still=space.still,
         )
         positions = particles.positions
         if self.fresh:

@@ -12,8 +12,8 @@ from jaxtyping import Float
 
 from unle.models import NoCorrection, PolynomialMean, monomial_count, monomials
 from unle.space.host_device import on_device
+from unle.train.rows import Splits, others
 from unle.train.score_comparison import simplest_as_good
-from unle.train.splits import Splits, others
 
 RIDGE = 1e-3  # prior precision of standardised coefficients, against exactly collinear parameters
 HIGHEST_DEGREE = 4
@@ -27,6 +27,11 @@ class Mean(NamedTuple):
     intercept: Float[np.ndarray, "member data"]
     slope: Float[np.ndarray, "member dim data"]
     whitener: Float[np.ndarray, "member data data"]
+
+    @property
+    def log_volumes(self) -> Float[np.ndarray, "member 1"]:
+        """Log det P of every member."""
+        return np.log(np.diagonal(self.whitener, axis1=1, axis2=2)).sum(axis=1)[:, None]
 
 
 class Means(NamedTuple):
@@ -61,8 +66,7 @@ def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool =
     linear = Mean(*map(np.stack, zip(*(fit.linear for fit in fits), strict=True)))
     rungs = zip(*(fit.rungs for fit in fits), strict=True)
     chosen = simplest_as_good([np.concatenate([rung.scores for rung in members]) for members in rungs])
-    volumes = np.log(np.diagonal(linear.whitener, axis1=1, axis2=2)).sum(axis=1)[:, None]  # log det P
-    scores = [np.stack([fit.rungs[i].scores for fit in fits]) + volumes for i in (0, chosen)]
+    scores = [np.stack([fit.rungs[i].scores for fit in fits]) + linear.log_volumes for i in (0, chosen)]
     degree = highest_degree(t.shape[1]) if one_shape else chosen + 1
     if degree == 1:
         return Means(linear, NoCorrection(), *scores)

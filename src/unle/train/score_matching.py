@@ -29,8 +29,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.errors import InputError
 from unle.models import AbstractBase, MlpEnergy, TiltedModel
 from unle.train.descent import Descended, Descent, descend
-from unle.train.splits import Splits
-from unle.train.stream import Stream
+from unle.train.rows import Rows
 
 UNROLL = 4  # directions that are compiled side by side
 
@@ -62,48 +61,27 @@ class ScoreMatching(eqx.Module):
 def fit_score_matching(
     key: PRNGKeyArray,
     bases: AbstractBase,
-    t: Float[Array, "n dim"],
-    w: Float[Array, "n data"],
-    splits: Splits,
+    rows: Rows,
     *,
     settings: ScoreMatching,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
-    stream: Stream | None = None,
 ) -> tuple[TiltedModel, Descended]:
-    """Fit the energies of all members.
+    """Fit the energies of all members, and return the models, stacked, and how training went.
 
     Args:
         key: randomness of weights, batches and slices.
         bases: the members' bases, which stay as they are.
-        t: standardised parameters.
-        w: standardised data.
-        splits: training and held-out rows of every member.
+        rows: standardised simulations.
         settings: of the fit.
         on_chunk: called with a record after every chunk of training.
-        stream: where other training rows come from, if t and w are a window on more data than fit in memory.
-
-    Returns:
-        The members' models, stacked, and how training went.
     """
     key_start, key_descent = jr.split(key)
-    energies = _initial(jr.split(key_start, splits.train.shape[0]), t.shape[1], w.shape[1], settings)
+    energies = _initial(jr.split(key_start, rows.members), rows.t.shape[1], rows.w.shape[1], settings)
     trained, static = eqx.partition(energies, eqx.is_array)
-    loss = exact_loss if settings.slices is None else sliced_loss
-    fixed = (static, bases, settings)
-    outcome = descend(
-        key_descent,
-        loss,
-        trained,
-        fixed,
-        t,
-        w,
-        splits,
-        settings=settings.descent,
-        title="Matching scores",
-        on_chunk=on_chunk,
-        stream=stream,
-    )
-    return TiltedModel(bases, eqx.combine(outcome.trained, static)), outcome
+    loss, fixed = exact_loss if settings.slices is None else sliced_loss, (static, bases, settings)
+    descent, title = settings.descent, "Matching scores"
+    end = descend(key_descent, loss, trained, fixed, rows, settings=descent, title=title, on_chunk=on_chunk)
+    return TiltedModel(bases, eqx.combine(end.trained, static)), end
 
 
 @eqx.filter_jit

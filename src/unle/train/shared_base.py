@@ -31,8 +31,8 @@ from scipy.stats import chi2, norm
 from unle.models import AbstractBase, Repeated
 from unle.space.host_device import on_device
 from unle.space.repetition import Blocks
+from unle.train.rows import Rows, Splits
 from unle.train.score_comparison import is_better
-from unle.train.splits import Splits
 from unle.train.validation import base_scores
 
 MOST_ROWS = 50_000  # of single measurements, unless there are more simulations
@@ -41,73 +41,61 @@ LEVEL = 1e-4  # probability of taking repeated measurements for something else, 
 INFLATION = 0.05  # of the variance of a sum that is put up with
 MOST_PRODUCTS = 20  # coordinates of which all products are taken; of more, squares alone
 
-Fit = Callable[[PRNGKeyArray, Float[Array, "n dim"], Float[Array, "n data"], Splits], AbstractBase]
+Fit = Callable[[PRNGKeyArray, Rows], AbstractBase]
 
 
-def fit_shared_or_whole(
-    key: PRNGKeyArray,
-    fit: Fit,
-    t: Float[Array, "n dim"],
-    w: Float[Array, "n data"],
-    splits: Splits,
-    *,
-    cuts: Sequence[Blocks],
-) -> AbstractBase:
+def fit_shared_or_whole(key: PRNGKeyArray, fit: Fit, rows: Rows, *, cuts: Sequence[Blocks]) -> AbstractBase:
     """Fit bases of single measurements and of whole w, and return the better ones, stacked over members.
 
     Args:
         key: randomness of the fits.
         fit: returns the members' bases of given rows; the width of w is that of what it is given.
-        t: standardised parameters.
-        w: standardised data, alike blocks standardised alike.
-        splits: training and held-out rows of every member.
+        rows: standardised simulations, alike blocks standardised alike.
         cuts: ways to cut w into measurements; the first whose residuals look like those of repeated measurements
             is compared with the whole.
     """
     key_whole, key_shared = jr.split(key)
     for number, blocks in enumerate(cuts):
         key_cut = jr.fold_in(key_shared, number)
-        shared = Repeated(fit(key_cut, *single_measurements(t, w, splits, blocks)), blocks)
-        if _is_repeated(shared, t, w, splits):
-            whole = fit(key_whole, t, w, splits)
-            scores = (np.asarray(base_scores(bases, t, w, splits), float) for bases in (shared, whole))
+        shared = Repeated(fit(key_cut, single_measurements(rows, blocks)), blocks)
+        if _is_repeated(shared, rows):
+            whole = fit(key_whole, rows)
+            scores = (np.asarray(base_scores(bases, *rows.table), float) for bases in (shared, whole))
             return shared if is_better(*scores) else whole
-    return fit(key_whole, t, w, splits)
+    return fit(key_whole, rows)
 
 
-def single_measurements(
-    t: Float[Array, "n dim"], w: Float[Array, "n data"], splits: Splits, blocks: Blocks
-) -> tuple[Float[Array, "m dim"], Float[Array, "m part"], Splits]:
+def single_measurements(rows: Rows, blocks: Blocks) -> Rows:
     """Return measurements as rows of their own; those of one simulation stay on the same side of a split.
 
     All of them, unless there are more than memory and time are meant for: then some of every simulation, at least one.
     """
-    n, k = len(w), len(blocks)
+    (t, w, splits), n, k = rows.table, len(rows.w), len(blocks)
     each = min(k, max(1, MOST_ROWS // n))
     chosen = np.sort(np.argsort(np.random.default_rng(n).random((n, k)), axis=1)[:, :each], axis=1)
-    parts = np.asarray(w)[np.arange(n)[:, None, None], np.array(blocks)[chosen]]
+    parts = np.asarray(w)[np.arange(n)[:, None, None], np.array(blocks)[chosen]].reshape(n * each, -1)
 
-    def rows(simulations):
+    def of_measurements(simulations):
         theirs = np.asarray(simulations)[..., None] * each + np.arange(each)
         return on_device(theirs.reshape(len(simulations), -1), np.int32)
 
     repeated = np.repeat(np.asarray(t), each, axis=0)
-    return on_device(repeated, t.dtype), on_device(parts.reshape(n * each, -1), w.dtype), Splits(*map(rows, splits))
+    return Rows(on_device(repeated, t.dtype), on_device(parts, w.dtype), Splits(*map(of_measurements, splits)))
 
 
-def _is_repeated(shared: Repeated, t, w, splits: Splits) -> bool:
+def _is_repeated(shared: Repeated, rows: Rows) -> bool:
     """Look at residuals of rows that the first member was trained on, and of rows held out from the members.
 
     Members share most of the rows that they are trained on, so one of them says what there is to say.
     """
-    train = np.asarray(splits.train)[:1, :EXAMINED_ROWS]
-    held_out = np.asarray(splits.held_out)[:, :EXAMINED_ROWS]
+    train = np.asarray(rows.splits.train)[:1, :EXAMINED_ROWS]
+    held_out = np.asarray(rows.splits.held_out)[:, :EXAMINED_ROWS]
     first = jax.tree.map(lambda leaf: leaf[:1] if eqx.is_array(leaf) else leaf, shared)
     table = np.array(shared.blocks)
 
-    def residuals(bases, rows):
-        v = np.asarray(_whitened(bases, t, w, jnp.asarray(rows)), float)[..., table]
-        return v.reshape(-1, *table.shape), np.asarray(t, float)[rows.ravel()]
+    def residuals(bases, chosen):
+        v = np.asarray(_whitened(bases, rows.t, rows.w, jnp.asarray(chosen)), float)[..., table]
+        return v.reshape(-1, *table.shape), np.asarray(rows.t, float)[chosen.ravel()]
 
     return look_repeated(*residuals(first, train), trained=True) and look_repeated(*residuals(shared, held_out))
 

@@ -100,12 +100,6 @@ class Stream:
                     yield rows.take(np.random.default_rng([*self._seed, ORDER_SEED, number, i]).permutation(wanted))
 
 
-def renewed(rows: tuple[Array, Array], stream: Stream, n: int) -> tuple[Array, Array]:
-    """Return the window (t, w) with n rows of it replaced."""
-    fresh = stream.take(n)
-    return scatter_rows(rows, fresh.indices, (fresh.t, fresh.w))
-
-
 @eqx.filter_jit
 def scatter_rows(values: PyTree[Array], indices: Int[Array, " m"], fresh: PyTree[Array]) -> PyTree[Array]:
     """Return arrays with other rows at these indices."""

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 from unle.compiling import TRAINING_OPTIONS, large_program, meanwhile
 from unle.errors import Outcome
 from unle.models import AbstractBase, MlpEnergy, TiltedModel, reach_of
+from unle.samplers import choose_rows
 from unle.space.host_device import keys, on_device, split
 from unle.train.energy_training import (
     LOWEST_ACCEPTANCE,
@@ -32,8 +33,8 @@ from unle.train.energy_training import (
 )
 from unle.train.joint import JointSpace
 from unle.train.loop import Look, Patience, begin, run
-from unle.train.splits import Splits
-from unle.train.stream import Fresh, Stream, scatter_rows
+from unle.train.rows import Rows, Splits
+from unle.train.stream import Fresh
 from unle.train.validation import Validation, validate
 from unle.train.warm_starts import WarmStart
 
@@ -79,18 +80,14 @@ def fit_tilted(
     key: PRNGKeyArray,
     joint: JointSpace,
     bases: AbstractBase,
-    t: Float[Array, "n dim"],
-    w: Float[Array, "n data"],
-    splits: Splits,
+    rows: Rows,
     *,
     settings: TiltedTraining,
     sees_theta: bool,
     start: WarmStart | None = None,
     share: float = 1.0,
     aim: float = 0.0,
-    held: int | None = None,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
-    stream: Stream | None = None,
 ) -> TiltedFit:
     """Train one energy per member on top of the members' bases.
 
@@ -98,73 +95,86 @@ def fit_tilted(
         key: randomness of weights, batches and particles.
         joint: the space of the particles.
         bases: the members' bases, stacked.
-        t: standardised parameters.
-        w: standardised data.
-        splits: training and held-out rows of every member.
+        rows: standardised simulations; training stops by those of `rows.stopping`.
         settings: of the training.
         sees_theta: False holds the energy's weights on t at zero: one function of the residuals for all theta.
         start: energies, and particles if each pair has its own, to begin with; None for nearly constant energies.
         share: of the schedule that is run, its end: good energies to begin with need no more than small steps.
         aim: held-out gain of other energies: these are given up where they stop improving below half of it.
-        held: how many of the held-out rows are not repetitions; all by default.
         on_chunk: called with the record of every chunk, as it ends.
-        stream: where other training rows come from, if t and w are a window on more data than fit in memory.
-
-    Returns:
-        A `TiltedFit`.
     """
-    members = splits.train.shape[0]
     key_init, key_train = split(key, 2)
-    key_net, key_particles = split(key_init, 2)
     n_chunks = -(-round(share * settings.iterations) // settings.chunk)
-    skipped = on_device(max(0, settings.iterations - n_chunks * settings.chunk), np.int32)
-    begun = {"start": start, "key": key_net, "sees_theta": sees_theta, "stream": stream}
-    state, r = _begin(keys(key_particles, members), joint, bases, t, w, skipped, settings, **begun)
-    visible = on_device(sees_theta, bool)
-    # All trainings are scored with the same draws: differences between them are not those of chance.
-    keys_z = keys(jr.key(VALIDATION_SEED), members)
-
-    # What `validate` takes; its program is compiled next to that of the first chunk.
-    def validated(state: EnergyState, t, w) -> tuple:
-        model = TiltedModel(bases, state.weights.average)
-        return keys_z, joint, model, t, w, splits, settings.particles, state.particles
+    training = _Training(joint, bases, rows.splits, settings, on_device(sees_theta, bool))
+    skipped = max(0, settings.iterations - n_chunks * settings.chunk)
+    state, r = _begin(key_init, training, rows, sees_theta=sees_theta, start=start, skipped=skipped)
 
     def compile_validation(state: EnergyState = state) -> None:
-        validate.lower(*validated(state, t, w)).compile()
+        validate.lower(*training.of_validation(state, rows)).compile()
 
     def chunk(before: _Progress, key: PRNGKeyArray, number: int) -> tuple[_Progress, Look]:
-        t, w, r = before.data
-        if stream is not None and number:
-            fresh = stream.take(settings.chunk * settings.batch)
-            t, w = scatter_rows((t, w), fresh.indices, (fresh.t, fresh.w))
-            r = _scatter_features(r, bases, fresh)
+        rows, r = _renewed(before, training) if number else (before.rows, before.r)
         with nullcontext() if number else meanwhile(compile_validation):
-            chunk_keys = keys(key, members, 3)
-            new, metrics = _chunk(before.state, joint, bases, t, r, splits.train, chunk_keys, visible, settings)
-        scores = validate(*validated(new, t, w)).of_first(held)
-        after = before.after(new, metrics, scores)._replace(data=(t, w, r))
+            new, metrics = _chunk(*training.of_chunk(key, before.state, rows.t, r))
+        scores = validate(*training.of_validation(new, rows)).of(rows.stopping)
+        after = before.after(new, metrics, scores)._replace(rows=rows, r=r)
         means = {name: float(np.mean(np.asarray(value))) for name, value in metrics._asdict().items()}
         record = {"chunks": n_chunks, "continued": share < 1, "chunk": number, "sees_theta": sees_theta, **means}
         record |= {"gain": after.gain, "recoveries": after.recoveries}
         return after, Look(after.gain, f"held-out gain {after.gain:+.2f} nats", record)
 
     chunks = settings.patience if sees_theta else min(PATIENCE_WITHOUT_THETA, settings.patience)
-    patience = Patience(chunks + 1, SMALLEST_IMPROVEMENT, best=0.0, aim=aim)
     title = "Training the energy" if sees_theta else "Training a theta-free energy"
-    how = {"steps": settings.chunk, "patience": patience, "on_chunk": on_chunk}
-    how["title"] = "Training the energy further" if share < 1 else title
-    first = _Progress(state, (t, w, r), best=state, highest=np.zeros(members))
-    end, patience, history = run(chunk, first, split(key_train, n_chunks), **how)
+    end, patience, history = run(
+        chunk,
+        _Progress(state, rows, r, best=state, highest=np.zeros(rows.members)),
+        split(key_train, n_chunks),
+        steps=settings.chunk,
+        patience=Patience(chunks + 1, SMALLEST_IMPROVEMENT, best=0.0, aim=aim),
+        title="Training the energy further" if share < 1 else title,
+        on_chunk=on_chunk,
+    )
     outcome = Outcome.CONVERGED if patience.is_over else Outcome.BUDGET_SPENT
     outcome = Outcome.RECOVERED if end.recoveries else outcome
     return TiltedFit(end.best.weights.average, end.best.particles, end.validation, outcome, history)
+
+
+def compile_tilted(joint: JointSpace, bases: AbstractBase, rows: Rows, *, settings: TiltedTraining) -> None:
+    """Compile what `fit_tilted` runs, for bases of the same structure and shapes."""
+    training = _Training(joint, bases, rows.splits, settings, on_device(1, bool))
+    state, r = _begin(jr.key(0), training, rows)
+    _chunk.lower(*training.of_chunk(jr.key(0), state, rows.t, r)).compile()
+    validate.lower(*training.of_validation(state, rows)).compile()
+
+
+class _Training(NamedTuple):
+    """What stays the same throughout a training."""
+
+    joint: JointSpace
+    bases: AbstractBase
+    splits: Splits
+    settings: TiltedTraining
+    visible: Bool[Array, ""]
+
+    def of_chunk(self, key: PRNGKeyArray, state: EnergyState, t: Array, r: Array) -> tuple:
+        """Return what `_chunk` takes."""
+        chunk_keys = keys(key, len(self.splits.train), 3)
+        return state, self.joint, self.bases, t, r, self.splits.train, chunk_keys, self.visible, self.settings
+
+    def of_validation(self, state: EnergyState, rows: Rows) -> tuple:
+        """Return what `validate` takes."""
+        # All trainings are scored with the same draws: differences between them are not those of chance.
+        validation_keys, particles = keys(jr.key(VALIDATION_SEED), rows.members), self.settings.particles
+        model = TiltedModel(self.bases, state.weights.average)
+        return validation_keys, self.joint, model, rows.t, rows.w, self.splits, particles, state.particles
 
 
 class _Progress(NamedTuple):
     """Where the training of all members stands."""
 
     state: EnergyState  # of the members, stacked; unhealthy ones have gone back
-    data: tuple[Array, Array, Array]  # (t, w, r), a window on them that changes
+    rows: Rows  # a window on them that changes
+    r: Float[Array, "member n seen"]  # what energies see of it
     best: EnergyState  # with the highest mean gain so far
     highest: Float[np.ndarray, " member"]  # gain of each member so far
     validation: Validation | None = None  # of the best state; None if it is no better than the bases
@@ -186,49 +196,39 @@ class _Progress(NamedTuple):
         return after
 
 
-def compile_tilted(
-    joint: JointSpace,
-    bases: AbstractBase,
-    t: Float[Array, "n dim"],
-    w: Float[Array, "n data"],
-    splits: Splits,
-    *,
-    settings: TiltedTraining,
-    stream: Stream | None = None,
-) -> None:
-    """Compile what `fit_tilted` runs, for bases of the same structure and shapes; arguments are as there."""
-    members = splits.train.shape[0]
-    key, zero = jr.key(0), on_device(0, np.int32)
-    state, r = _begin(keys(key, members), joint, bases, t, w, zero, settings, stream=stream)
-    visible = on_device(1, bool)
-    _chunk.lower(state, joint, bases, t, r, splits.train, keys(key, members, 3), visible, settings).compile()
-    model = TiltedModel(bases, state.weights.trained)
-    validate.lower(keys(key, members), joint, model, t, w, splits, settings.particles, state.particles).compile()
-
-
 def _begin(
-    keys: Key[Array, " member"],
-    joint: JointSpace,
-    bases: AbstractBase,
-    t: Float[Array, "n dim"],
-    w: Float[Array, "n data"],
-    skipped: Int[Array, ""],
-    settings: TiltedTraining,
+    key: PRNGKeyArray,
+    training: _Training,
+    rows: Rows,
     *,
+    sees_theta: bool = True,
     start: WarmStart | None = None,
-    stream: Stream | None = None,
-    **untrained: Any,
+    skipped: int = 0,
 ) -> tuple[EnergyState, Float[Array, "member n seen"]]:
     """Return the members before the first step, and what their energies see of the data."""
-    r = _features(bases, t, w, block=None if stream is None and len(t) <= MOST_ROWS_AT_ONCE else BLOCK_ROWS)
-    reach = reach_of(bases, w.shape[1], members=len(keys))
+    key_net, key_particles = split(key, 2)
+    bases, members, known = training.bases, rows.members, None
+    in_blocks = rows.stream is not None or len(rows.t) > MOST_ROWS_AT_ONCE
+    r = _features(bases, rows.t, rows.w, block=BLOCK_ROWS if in_blocks else None)
+    reach = reach_of(bases, rows.w.shape[1], members=members)
     if start is None:
-        energies = settings.untrained(t.shape[1], r.shape[-1], members=len(keys), reach=reach, **untrained)
+        sizes = rows.t.shape[1], r.shape[-1]
+        energies = training.settings.untrained(*sizes, members=members, key=key_net, sees_theta=sees_theta, reach=reach)
     else:
-        is_none = {"is_leaf": lambda node: node is None}
-        energies = start.energies if reach is None else eqx.tree_at(lambda e: e.reach, start.energies, reach, **is_none)
-    known = None if start is None else start.particles
-    return _start(keys, energies, joint, bases, t, skipped, settings, known), r
+        energies, known = start.energies, start.particles
+        if reach is not None:
+            energies = eqx.tree_at(lambda e: e.reach, energies, reach, is_leaf=lambda node: node is None)
+    begun = keys(key_particles, members), energies, training.joint, bases, rows.t
+    return _start(*begun, on_device(skipped, np.int32), training.settings, known), r
+
+
+def _renewed(before: _Progress, training: _Training) -> tuple[Rows, Float[Array, "member n seen"]]:
+    """Return rows and features after as many rows as a chunk draws were replaced, if they are a window on more."""
+    rows, r, settings = before.rows, before.r, training.settings
+    if rows.stream is None:
+        return rows, r
+    fresh = rows.stream.take(settings.chunk * settings.batch)
+    return rows.with_fresh(fresh), _scatter_features(r, training.bases, fresh)
 
 
 def _healthy(metrics: StepMetrics, gains: np.ndarray, highest: np.ndarray) -> np.ndarray:
@@ -294,8 +294,8 @@ def _chunk(
         key_order, key_renew, key_moves = keys
         model = TiltedModel(base, state.weights.trained)
         state = state._replace(particles=settings.particles.renew(key_renew, joint, state.particles, model))
-        how = {"steps": settings.chunk, "settings": settings, "visible": visible}
-        return likelihood_steps((key_order, key_moves), state, joint, base, (t, r), train, **how)
+        chunk_keys = key_order, key_moves
+        return likelihood_steps(chunk_keys, state, joint, base, (t, r), train, settings=settings, visible=visible)
 
     return eqx.filter_vmap(one_member)(state, bases, r, train, keys)
 
@@ -303,9 +303,5 @@ def _chunk(
 @eqx.filter_jit
 def _roll_back(state: EnergyState, good: EnergyState, healthy: Bool[Array, " member"]) -> EnergyState:
     """Return unhealthy members to the last healthy state, with a smaller learning rate."""
-
-    def choose(new, old):
-        return jnp.where(healthy.reshape(healthy.shape + (1,) * (new.ndim - 1)), new, old)
-
-    restored = jax.tree.map(choose, state, good)
+    restored = choose_rows(healthy, state, good)
     return restored._replace(rate=jnp.where(healthy, state.rate, STEP_BACK * good.rate))

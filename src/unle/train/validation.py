@@ -20,7 +20,7 @@ from unle.compiling import TRAINING_OPTIONS, large_program
 from unle.models import AbstractBase, TiltedModel
 from unle.train.abstract_particles import AbstractParticles
 from unle.train.joint import JointSpace
-from unle.train.splits import Splits
+from unle.train.rows import Splits
 
 
 class Validation(NamedTuple):
@@ -38,9 +38,9 @@ class Validation(NamedTuple):
     log_z: Float[Array, " member"]
     ess: Float[Array, " member"]
 
-    def of_first(self, held: int | None) -> "Validation":
-        """Return the score of the first held-out rows alone, on the host: those beyond are repetitions."""
-        rows = np.asarray(self.rows)[:, :held]
+    def of(self, part: slice) -> "Validation":
+        """Return the score of some of the held-out rows alone, on the host."""
+        rows = np.asarray(self.rows)[:, part]
         return self._replace(rows=rows, gain=rows.mean(axis=1))
 
 
@@ -57,15 +57,8 @@ def validate(
 ) -> Validation:
     """Score every member on the rows held out from it.
 
-    Args:
-        keys: one per member; the same keys throughout a training make successive scores comparable.
-        joint: the space of the particles.
-        models: the members, stacked.
-        t: standardised parameters.
-        w: standardised data.
-        splits: the rows held out from each member.
-        particles: how the constant is estimated.
-        states: their states, one per member.
+    The same keys throughout a training make successive scores comparable.  Models and the states of their particles are
+    stacked over members.
     """
 
     def one(key, model, held_out, state):
@@ -80,14 +73,7 @@ def validate(
 def base_scores(
     bases: AbstractBase, t: Float[Array, "n dim"], w: Float[Array, "n data"], splits: Splits
 ) -> Float[Array, "member held_out"]:
-    """Return log q0(w | t) of the rows held out from each member.
-
-    Args:
-        bases: the members' bases, stacked.
-        t: standardised parameters.
-        w: standardised data.
-        splits: the rows held out from each member.
-    """
+    """Return log q0(w | t) of the rows held out from each member; bases are stacked."""
 
     def of_member(base, held_out):
         return jax.vmap(base.log_density)(t[held_out], w[held_out])

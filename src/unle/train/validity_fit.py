@@ -31,9 +31,9 @@ from unle.errors import InputError
 from unle.models import AbstractValidity, AlwaysValid, Mlp, ValidityNet
 from unle.space import fit_theta_space
 from unle.train.auxiliary_targets import AuxiliaryTargets
-from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_steps
+from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_chunk
+from unle.train.rows import batch_size
 from unle.train.score_comparison import is_better
-from unle.train.splits import batch_size
 
 PLATT_PRECISION = 10.0  # of the prior that pulls the recalibration towards none
 BINS = 10  # of the calibration error
@@ -126,7 +126,7 @@ def fit_validity(
     order, rows = _padded(len(theta), train, held, max(capacity or 0, len(theta)))
     t = _apply(space, jnp.asarray(theta[order], jnp.float32))
     data = t, jnp.asarray(valid[order]), jax.tree.map(lambda part: jnp.asarray(part[order]), auxiliary)
-    # A rate of 0 or 1 among few training rows is not taken at its word.
+    # A rate of 0 or 1 among few training rows is pulled towards 1/2.
     share = jnp.asarray((valid[train].sum() + 0.5) / (len(train) + 1), t.dtype)
     constant = _initial(jr.split(key_net, settings.members), t.shape[1], auxiliary.outputs, share, settings)
     trained = _train(key_fit, constant, data, rows, settings)
@@ -154,7 +154,7 @@ def fit_validity(
 
 
 def _stratified(key: PRNGKeyArray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Deal rows into held-out and training ones, each class in the same proportion: failures may be few."""
+    """Choose held-out rows, of each class in the same proportion: failures may be few."""
     order = np.asarray(jr.permutation(key, len(valid)))
     held = np.concatenate(
         [rows[: max(1, round(HELD_OUT * len(rows)))] for rows in (order[valid[order]], order[~valid[order]])]
@@ -163,7 +163,10 @@ def _stratified(key: PRNGKeyArray, valid: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _padded(n: int, train: np.ndarray, held: np.ndarray, capacity: int):
-    """Repeat rows and indices in turn up to lengths that depend on the capacity alone."""
+    """Repeat rows, and training and held-out indices, cyclically up to lengths that depend on the capacity alone.
+
+    Rows 0 to n - 1 come first, so that indices of the data before stay right.
+    """
     held_length = max(len(held), round(HELD_OUT * capacity))
     rows = np.resize(train, max(len(train), capacity - held_length)), np.resize(held, held_length)
     return np.resize(np.arange(n), capacity), tuple(map(jnp.asarray, rows))
@@ -193,14 +196,14 @@ def _train(key, nets: Mlp, data, rows, settings: ValidityTraining) -> Mlp:
 
     def chunk(state: Fit, number: int, _: int) -> tuple[Fit, Look]:
         state = _chunk(state, data, rows, jr.split(jr.fold_in(key, number), settings.members), settings)
-        score = float(state.best.score)
+        score = float(state.best.score[0])  # that of the ensemble, the same for all members
         return state, Look(score, f"held-out cross-entropy {-score:.3f}")
 
     numbers = range(-(-settings.iterations // settings.chunk))
-    lowest = jnp.asarray(-jnp.inf, data[0].dtype)
+    lowest = jnp.full(settings.members, -jnp.inf, data[0].dtype)
     state = Fit(eqx.filter_vmap(partial(begin, _optimiser(settings)))(nets), Best(nets, lowest, lowest))
-    how = {"steps": settings.chunk, "patience": Patience(settings.patience), "title": "Fitting P(valid)"}
-    return run(chunk, state, numbers, **how).state.best.trained
+    patience, title = Patience(settings.patience), "Fitting P(valid)"
+    return run(chunk, state, numbers, steps=settings.chunk, patience=patience, title=title).state.best.trained
 
 
 def _optimiser(settings: ValidityTraining) -> optax.GradientTransformation:
@@ -218,15 +221,16 @@ def _chunk(state: Fit, data, rows, keys, settings: ValidityTraining) -> Fit:
         entropy = optax.sigmoid_binary_cross_entropy(outputs[:, 0], y[rows].astype(t.dtype))
         return jnp.mean(entropy) + jax.tree.map(lambda part: part[rows], auxiliary).loss(outputs[:, 1:])
 
-    def one_member(weights, key):
-        steps = jr.split(key, settings.chunk)
-        weights, _ = take_steps(_optimiser(settings), weights, loss, steps, average=settings.average)
-        return weights, jax.nn.sigmoid(jax.vmap(weights.average)(t[held])[:, 0])
+    def score(net):
+        own = jax.nn.sigmoid(jax.vmap(net)(t[held])[:, 0])
+        probability = jnp.clip(jax.lax.pmean(own, "member"), 1e-6, 1 - 1e-6)
+        return jnp.mean(jnp.log(jnp.where(y[held], probability, 1 - probability)))
 
-    weights, probabilities = eqx.filter_vmap(one_member)(state.weights, keys)
-    probability = jnp.clip(jnp.mean(probabilities, axis=0), 1e-6, 1 - 1e-6)
-    score = jnp.mean(jnp.log(jnp.where(y[held], probability, 1 - probability)))
-    return Fit(weights, state.best.or_better(weights.average, score))
+    def one_member(fit, key):
+        steps = jr.split(key, settings.chunk)
+        return take_chunk(_optimiser(settings), fit, loss, steps, score, average=settings.average)[0]
+
+    return eqx.filter_vmap(one_member, axis_name="member")(state, keys)
 
 
 def _row_entropies(logits: np.ndarray, valid: np.ndarray) -> np.ndarray:
@@ -252,7 +256,8 @@ def _platt(logits: np.ndarray, valid: np.ndarray) -> tuple[float, float]:
 def _recalibrate(logits: np.ndarray, valid: np.ndarray) -> tuple[float, float, np.ndarray]:
     """Return the recalibration, and held-out logits as it makes them.
 
-    Each half of the rows is predicted by the recalibration of the other half, so that the logits returned are honest.
+    Each half of the rows is predicted by the recalibration of the other half, so that the returned logits are
+    out-of-sample.
     """
     parity = np.arange(len(valid)) % 2 == 0  # classes lie in order, so both halves have the same share of each
     crossed = np.empty_like(logits)

@@ -25,7 +25,7 @@ from unle.samplers import RandomWalk
 from unle.simulators import simulate_into
 from unle.space import fit_theta_space, fit_x_space
 from unle.store import RunDirectory
-from unle.train import GaussianTraining, TiltedTraining, ValidityTraining, fit_validity, make_splits
+from unle.train import GaussianTraining, Rows, TiltedTraining, ValidityTraining, fit_validity, make_splits
 from unle_bench.pyloric.simulators import observed
 from unle_bench.pyloric.specification import LOWER, UPPER
 from unle_bench.tasks import pyloric
@@ -66,7 +66,7 @@ def run(task, tmp_path):
     theta_space, x_space = fit_theta_space(theta), fit_x_space(x)
     t, w = (apply_space(*pair) for pair in ((theta_space, theta), (x_space, x)))
     splits = make_splits(jr.key(0), len(t), members=2)
-    bases = GaussianTraining(width=4, depth=1, iterations=1).fit(jr.key(1), t, w, splits)
+    bases = GaussianTraining(width=4, depth=1, iterations=1).fit(jr.key(1), Rows(t, w, splits))
     likelihood = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), jnp.zeros(2))
     region = Region(theta_space, t.min(axis=0), t.max(axis=0))
     posterior = Posterior(task.prior, with_validity(likelihood, region), TemperedSmc())

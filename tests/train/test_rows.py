@@ -3,7 +3,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from unle.train import make_splits, pad
+from unle.train import Rows, make_splits
 
 
 @pytest.mark.parametrize(("n", "members"), [(32, 1), (100, 5), (101, 10), (33, 14)])
@@ -49,7 +49,11 @@ def test_growing_tables_hold_out_the_same_rows_from_a_member():
 def test_padding_repeats_rows_of_all_ages():
     n, capacity = 900, 1000
     t = jnp.arange(n, dtype=jnp.float32)[:, None]
-    padded, _, splits = pad(t, t, make_splits(jr.key(0), n, members=2), capacity)
+    rows = Rows(t, t, make_splits(jr.key(0), n, members=2)).padded(capacity)
+    padded, splits = rows.t, rows.splits
+    assert rows.n_held_out == 90
+    assert rows.stopping == slice(0, 54)
+    assert rows.deciding == slice(54, 90)  # repetitions decide nothing
     assert padded.shape[0] == capacity
     np.testing.assert_array_equal(padded[:n], t)
     for extra in (np.asarray(padded)[n:, 0], np.asarray(splits.train)[0, -80:]):
