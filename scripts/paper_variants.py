@@ -13,7 +13,7 @@ import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
 from unle.methods import AUNLE, SUNLE, ByExchange, Divi, Online
-from unle.methods.energy_selection import Choice, Selected, select_energy, stopping_rows
+from unle.methods.energy_selection import Choice, Selected, select_energy
 from unle.methods.paper_aunle import CHAINS
 from unle.methods.simulation_inputs import apply_space
 from unle.methods.training_pairs import Pairs
@@ -46,9 +46,9 @@ class Ablated(AUNLE):
         if self.transforms:
             return pairs
         theta, x = pairs.theta[pairs.valid], pairs.x[pairs.valid]
-        spaces = fit_theta_space(theta, plain=True), fit_x_space(x, plain=True)
-        t, w = (apply_space(space, rows) for space, rows in zip(spaces, (theta, x), strict=True))
-        return Pairs(*spaces, t, w, *pairs[4:9])
+        theta_space, x_space = fit_theta_space(theta, plain=True), fit_x_space(x, plain=True)
+        rows = pairs.rows._replace(t=apply_space(theta_space, theta), w=apply_space(x_space, x))
+        return pairs._replace(theta_space=theta_space, x_space=x_space, rows=rows, cuts=())
 
     def _train_energies(
         self, key: PRNGKeyArray, pairs: Pairs, bases: AbstractBase, metrics: Callable[..., None]
@@ -56,12 +56,9 @@ class Ablated(AUNLE):
         if self.gate:
             return super()._train_energies(key, pairs, bases, metrics)
         joint, (key_fit, key_z), seen = JointSpace.of(self.prior, pairs.theta_space), split(key, 2), in_two_views(bases)
-        fit = fit_tilted(
-            key_fit, joint, seen, *pairs.rows, settings=self.training, sees_theta=True, held=stopping_rows(pairs.held)
-        )
+        fit = fit_tilted(key_fit, joint, seen, pairs.rows, settings=self.training, sees_theta=True)
         if fit.validation is None:
-            how = {"particles": self.training.particles, "held": pairs.held}
-            alone, why = select_energy(key_z, joint, seen, fit, *pairs.rows, **how)
+            alone, why = select_energy(key_z, joint, seen, fit, pairs.rows, self.training.particles)
             return Selected(alone, fit, "none", why)
         choice = Choice(TiltedModel(seen, fit.energies), fit.validation.log_z, fit.gain, fit.validation.rows)
         return Selected(choice, fit, "full", "no gate")

@@ -23,9 +23,9 @@ from jaxtyping import PRNGKeyArray
 
 from unle.compiling import meanwhile
 from unle.errors import InputError
-from unle.methods.abstract_method import AbstractMethod
+from unle.methods.abstract_method import AbstractAmortised
 from unle.methods.energy_selection import Selected, certificate_of, select_model
-from unle.methods.metrics import no_metrics, record_fit, tell_user
+from unle.methods.metrics import record_fit, tell_user
 from unle.methods.paper_aunle import PaperAUNLE, joint_particles
 from unle.methods.precompile import sampler_compiled_for
 from unle.methods.training_pairs import Pairs, standardised_pairs
@@ -47,7 +47,7 @@ from unle.train import (
 )
 
 
-class AUNLE(AbstractMethod):
+class AUNLE(AbstractAmortised):
     """Fit an unnormalised likelihood to prior simulations; the posterior of any observation follows.
 
     The defaults are meant for every task, and go beyond the paper.  `AUNLE.paper(prior)` is its algorithm and nothing
@@ -76,10 +76,6 @@ class AUNLE(AbstractMethod):
     members: int = eqx.field(static=True, default=4)
     sampler: AbstractPosteriorSampler = TemperedSmc()
     repetition: bool = eqx.field(static=True, default=True, kw_only=True)
-
-    def __check_init__(self):
-        if self.members < 1:
-            raise InputError(f"expected at least one ensemble member; got {self.members}; try members=4.")
 
     @classmethod
     def paper(
@@ -114,31 +110,7 @@ class AUNLE(AbstractMethod):
             training["particles"] = joint_particles(particles)
         return replace(method, training=replace(method.training, **training))
 
-    def fit(
-        self,
-        simulations: Any,
-        *,
-        seed: int = 0,
-        on_metrics: Callable[..., None] | None = None,
-        memory: int | float | str | None = None,
-    ) -> Posterior:
-        """Fit the likelihood.
-
-        Args:
-            simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation, with theta drawn
-                from the prior; or an open `SimulationStore`, which may hold more of them than fit in memory.
-            seed: fixes the fit: the same simulations in any order (if they fit in memory), on the same kind of machine
-                with the same versions, give the same posterior to the bit; other machines round differently.
-            on_metrics: called with keyword arguments, once per chunk of training as it ends and once with the
-                summary of the fit; `RunDirectory.append_metrics` writes them down.
-            memory: bytes, or such as "2GB", that the simulations of a store may take; if they need more, training sees
-                them through a window of so many bytes, which is renewed as it goes on. Half of the machine's by
-                default. The networks and the library itself take some hundred megabytes besides.
-
-        Returns:
-            The posterior, for any observation.
-        """
-        metrics = no_metrics if on_metrics is None else on_metrics
+    def _fit(self, simulations, seed, metrics, memory):
         key_split, key_base, key_energy, key_valid = split(jr.key(seed), 4)
         pairs = self._standardise(key_split, simulations, memory)
         bases = self._fit_bases(key_base, pairs)

@@ -9,17 +9,12 @@ A flow is normalised, so the posterior p(theta) q(x_o | theta) is an ordinary on
 Reference: Papamakarios, Sterratt and Murray, "Sequential neural likelihood", 2019.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from unle.errors import InputError
-from unle.methods.abstract_method import AbstractMethod
-from unle.methods.metrics import no_metrics
+from unle.methods.abstract_method import AbstractAmortised
 from unle.methods.training_pairs import standardised_pairs
 from unle.models import AbstractFlow, Ensemble, Maf, NoEnergy, TiltedModel
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
@@ -27,7 +22,7 @@ from unle.space import Prior
 from unle.train import Descent, FlowTraining
 
 
-class NLE(AbstractMethod):
+class NLE(AbstractAmortised):
     """Fit a flow to prior simulations; the posterior of any observation follows.
 
     Args:
@@ -51,33 +46,9 @@ class NLE(AbstractMethod):
     members: int = eqx.field(static=True, default=1)
     sampler: AbstractPosteriorSampler = TemperedSmc()
 
-    def __check_init__(self):
-        if self.members < 1:
-            raise InputError(f"expected at least one ensemble member; got {self.members}; try members=1.")
-
-    def fit(
-        self,
-        simulations: Any,
-        *,
-        seed: int = 0,
-        on_metrics: Callable[..., None] | None = None,
-        memory: int | float | str | None = None,
-    ) -> Posterior:
-        """Fit the flow.
-
-        Args:
-            simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation; or an open
-                `SimulationStore`.
-            seed: fixes the fit.
-            on_metrics: called with keyword arguments, once per chunk of training and once with the summary.
-            memory: what the simulations of a store may take; see `AUNLE.fit`.
-
-        Returns:
-            The posterior, for any observation.
-        """
+    def _fit(self, simulations, seed, metrics, memory):
         key_split, key_fit, key_validity = jr.split(jr.key(seed), 3)
         pairs = standardised_pairs(key_split, simulations, self.prior, members=self.members, memory=memory)
-        metrics = no_metrics if on_metrics is None else on_metrics
 
         training = FlowTraining(self.flow, self.training)
         flows, outcome = training.fit_flows(

@@ -9,15 +9,14 @@ r"""AUNLE as the paper prints it: algorithm 1, with its settings and nothing els
 docs/paper.md has the equations, the settings and these lines side by side.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax.random as jr
 import numpy as np
 
-from unle.methods.abstract_method import AbstractMethod
-from unle.methods.metrics import no_metrics, record_printed_fit, warn_of_divergence
+from unle.errors import InputError
+from unle.methods.abstract_method import AbstractAmortised
+from unle.methods.metrics import record_printed_fit, warn_of_divergence
 from unle.methods.simulation_inputs import apply_space, valid_pairs
 from unle.methods.training_pairs import order_of_rows
 from unle.models import TiltedLikelihood, TiltedModel
@@ -33,7 +32,7 @@ HALF = Mala(target_acceptance=0.5)  # of the proposals are accepted, as printed
 CHAINS = PersistentChains(n=1000, moves=60, kernel=HALF, at_data=False, fresh=False, own_steps=True)
 
 
-class PaperAUNLE(AbstractMethod):
+class PaperAUNLE(AbstractAmortised):
     """The amortised method of the paper.
 
     Args:
@@ -46,26 +45,9 @@ class PaperAUNLE(AbstractMethod):
     training: PaperTraining = PaperTraining(CHAINS)
     sampler: AbstractPosteriorSampler = TemperedSmc()
 
-    def fit(
-        self,
-        simulations: Any,
-        *,
-        seed: int = 0,
-        on_metrics: Callable[..., None] | None = None,
-        memory: int | float | str | None = None,
-    ) -> Posterior:
-        """Fit the likelihood.
-
-        Args:
-            simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation, with theta drawn
-                from the prior; or an open `SimulationStore`.
-            seed: fixes the fit.
-            on_metrics: called with keyword arguments, once per look at the training and once with the summary.
-            memory: not used: all simulations are held in memory.
-
-        Returns:
-            The posterior, for any observation.
-        """
+    def _fit(self, simulations, seed, metrics, memory):
+        if memory is not None:
+            raise InputError("expected no `memory`: the paper's method holds all simulations in memory; try without.")
         key_split, key_fit = split(jr.key(seed), 2)
         if isinstance(simulations, SimulationStore):
             simulations = Simulations.from_store(simulations)
@@ -73,7 +55,6 @@ class PaperAUNLE(AbstractMethod):
         rows = order_of_rows(np.asarray(theta, float), np.asarray(x, float))
         theta, x = np.asarray(theta, float)[rows], np.asarray(x, float)[rows]
         theta_space, x_space = fit_theta_space(theta, plain=True), fit_x_space(x, plain=True)
-        metrics = no_metrics if on_metrics is None else on_metrics
         splits = make_splits(key_split, len(theta), members=1)
         fit = fit_as_printed(
             key_fit,

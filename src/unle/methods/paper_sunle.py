@@ -120,7 +120,6 @@ class PaperSUNLE(AbstractSequential):
             raise InputError("expected particles of each simulated pair; try PaperTraining(PairedChains()).")
 
     def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> PaperState:
-        """Return the state before the first round."""
         rows = np.atleast_2d(np.asarray(x_o, float))
         return PaperState(self.prior, rows, tuple(round_sizes(budget, rounds)), seed)
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import jax.random as jr
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
+from scipy.optimize import bisect
 
 from unle.errors import UnleWarning
 from unle.posterior import Posterior
@@ -28,7 +29,6 @@ from unle.posterior import Posterior
 FEWEST_EFFECTIVE = 15  # simulations that must support a proposal
 TAIL = 0.002  # quantile of the proposals at which the region begins,
 MARGIN = 0.25  # widened on either side by this share of its width
-BISECTIONS = 50
 
 
 class Box(NamedTuple):
@@ -85,11 +85,7 @@ def supported_temperature(log_likelihoods: Float[np.ndarray, "n"], effective: fl
 
     if size(1.0) >= effective:
         return 1.0
-    low, high = -30.0, 0.0  # of log beta
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if size(np.exp(middle)) >= effective else (low, middle)
-    return float(np.exp(low))
+    return float(np.exp(bisect(lambda log_beta: size(np.exp(log_beta)) - effective, -30.0, 0.0, xtol=1e-14)))
 
 
 def draw_proposals(

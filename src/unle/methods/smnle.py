@@ -13,16 +13,13 @@ else the model has mass.  docs/baselines.md has what was measured of it.
 Reference: Pacchiardi and Dutta, "Score matched neural exponential families for likelihood-free inference", 2022.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import equinox as eqx
 import jax.random as jr
 import numpy as np
 
-from unle.methods.abstract_method import AbstractMethod
-from unle.methods.metrics import no_metrics
+from unle.methods.abstract_method import AbstractAmortised
 from unle.methods.training_pairs import standardised_pairs
 from unle.models import Normalised, ReferencedLikelihood, unstacked
 from unle.posterior import Exchange, Posterior, TemperedSmc
@@ -42,7 +39,7 @@ MOST_THETA = 2000  # parameters at which log Z is learned
 OVER_THE_PRIOR = LogNormaliserTraining(spread=0.0)
 
 
-class SMNLE(AbstractMethod):
+class SMNLE(AbstractAmortised):
     """Fit an energy to prior simulations by score matching; the posterior of any observation follows.
 
     Args:
@@ -73,30 +70,11 @@ class SMNLE(AbstractMethod):
     sampler: Exchange = Exchange()
     normaliser: LogNormaliserTraining | None = OVER_THE_PRIOR
 
-    def fit(
-        self,
-        simulations: Any,
-        *,
-        seed: int = 0,
-        on_metrics: Callable[..., None] | None = None,
-        memory: int | float | str | None = None,
-    ) -> Posterior:
-        """Fit the energy.
-
-        Args:
-            simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation; or an open
-                `SimulationStore`.
-            seed: fixes the fit.
-            on_metrics: called with keyword arguments, once per chunk of training and once with the summary.
-            memory: what the simulations of a store may take; see `AUNLE.fit`.
-
-        Returns:
-            The posterior, for any observation.
-        """
+    def _fit(self, simulations, seed, metrics, memory):
         key_split, key_base, key_fit, key_reference, key_z, key_validity = jr.split(jr.key(seed), 6)
         work = max(base.work_per_row(self.prior.dim) for base in (self.base, self.reference))
         pairs = standardised_pairs(key_split, simulations, self.prior, members=1, memory=memory, work=work)
-        metrics, rows = (no_metrics if on_metrics is None else on_metrics), pairs.rows
+        rows = pairs.rows
         bases = self.base.fit(key_base, rows)
         models, outcome = fit_score_matching(
             key_fit, bases, rows, settings=self._settings, on_chunk=lambda record: metrics(stage="descent", **record)

@@ -12,7 +12,6 @@ from typing import Any
 
 import equinox as eqx
 
-from unle.errors import InputError
 from unle.methods.rounds import RoundState, close_round, open_round
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.models import AbstractFlow, Maf
@@ -47,12 +46,7 @@ class SNLE(AbstractSequential):
     members: int = eqx.field(static=True, default=1)
     sampler: AbstractPosteriorSampler = TemperedSmc()
 
-    def __check_init__(self):
-        if self.members < 1:
-            raise InputError(f"expected at least one ensemble member; got {self.members}; try members=1.")
-
     def begin(self, x_o: Any, *, budget: int, rounds: Any = 10, seed: int = 0) -> RoundState:
-        """Return the state before the first round."""
         return RoundState.begin(self.prior, x_o, round_sizes(budget, rounds), seed=seed)
 
     def update(self, state: RoundState, simulations: Any) -> RoundState:

@@ -92,8 +92,6 @@ class SUNLE(AbstractSequential):
     proposals: str = eqx.field(static=True, default="best", kw_only=True)
 
     def __check_init__(self):
-        if self.members < 1:
-            raise InputError(f"expected at least one ensemble member; got {self.members}; try members=5.")
         if self.proposals not in PROPOSALS:
             raise InputError(f"expected proposals to be one of {', '.join(PROPOSALS)}; got {self.proposals!r}.")
 
@@ -128,7 +126,6 @@ class SUNLE(AbstractSequential):
         return replace(method, training=replace(method.training, **training))
 
     def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> RoundState:
-        """Return the state before the first round."""
         return RoundState.begin(self.prior, x_o, round_sizes(budget, rounds), seed=seed)
 
     def update(self, state: RoundState, simulations: Any) -> RoundState:

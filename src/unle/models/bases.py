@@ -84,19 +84,15 @@ class AbstractBaseWrapper(AbstractBase):
     base: eqx.AbstractVar[AbstractBase]
 
     def whiten_with_log_det(self, t, w):
-        """Return v and log |det dv/dw|."""
         return self.base.whiten_with_log_det(t, w)
 
     def unwhiten(self, t, v):
-        """Return w at v."""
         return self.base.unwhiten(t, v)
 
     def log_density_whitened(self, v):
-        """Return the log-density of v."""
         return self.base.log_density_whitened(v)
 
     def draws_whitened(self, key, n):
-        """Draw n of v."""
         return self.base.draws_whitened(key, n)
 
 
@@ -118,27 +114,21 @@ class FixedMeasure(AbstractBase):
         return w, jnp.zeros((), w.dtype)
 
     def unwhiten(self, t, v):
-        """Return v itself."""
         return v
 
     def log_density_whitened(self, v):
-        """Return log N(v; 0, s^2 I)."""
         return -0.5 * jnp.sum(jnp.square(v / self.scale)) - v.shape[0] * (0.5 * LOG_2PI + jnp.log(self.scale))
 
     def draws_whitened(self, key, n):
-        """Draw from N(0, s^2 I)."""
         return self.centre + self.scale * normals(key, n, self.centre.shape[0])
 
     def sees_whitened(self):
-        """Return True: both are w."""
         return True
 
     def features(self, t, w):
-        """Return w."""
         return w
 
     def features_whitened(self, t, v):
-        """Return v, which is w."""
         return v
 
 
@@ -168,31 +158,24 @@ class ConditionalGaussian(AbstractBase):
     correction: AbstractCorrection
 
     def sees_whitened(self):
-        """Return whether nothing is corrected."""
         return isinstance(self.correction, NoCorrection)
 
     def features(self, t, w):
-        """Return the residual r of the linear fit."""
         return self.whitener @ (w - self.intercept - t @ self.slope)
 
     def whiten_with_log_det(self, t, w):
-        """Return v and log |dv / dr| + log det P."""
         v, log_det = self.correction(t, self.features(t, w))
         return v, log_det + jnp.sum(jnp.log(jnp.diagonal(self.whitener)))
 
     def unwhiten(self, t, v):
-        """Return w at v."""
         r = self.features_whitened(t, v)
         return self.intercept + t @ self.slope + solve_triangular(self.whitener, r, lower=True)
 
     def features_whitened(self, t, v):
-        """Return r at v."""
         return self.correction.inverse(t, v)
 
     def log_density_whitened(self, v):
-        """Return log N(v; 0, I)."""
         return -0.5 * jnp.sum(jnp.square(v)) - 0.5 * v.shape[0] * LOG_2PI
 
     def draws_whitened(self, key, n):
-        """Draw from N(0, I)."""
         return normals(key, n, self.intercept.shape[0])

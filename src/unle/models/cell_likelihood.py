@@ -36,7 +36,6 @@ class OverCells(AbstractWrapper):
         return jax.vmap(lambda u: space.forward(x, u))(self.places)
 
     def log_likelihood(self, theta, w):
-        """Return the log of the mean density."""
         values = jax.vmap(lambda w: self.likelihood.log_likelihood(theta, w))(w)
         return logsumexp(values) - jnp.log(len(values))
 

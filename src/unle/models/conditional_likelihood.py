@@ -81,19 +81,15 @@ class AbstractConditional(DoublyIntractableLikelihood):
         """Return the reference r(w | t)."""
 
     def space_of_x(self):
-        """Return the standardisation of x."""
         return self.x_space
 
     def prepare(self, x):
-        """Return w."""
         return self.x_space.forward(x)
 
     def standardise(self, theta):
-        """Return t."""
         return self.theta_space.forward(theta)
 
     def log_unnormalised(self, theta, w):
-        """Return log f(w | t) = log q0(w | t) - E(t, w)."""
         return self.model.log_density(self.theta_space.forward(theta), w)
 
     def log_tilt(self, t, v):
@@ -102,19 +98,15 @@ class AbstractConditional(DoublyIntractableLikelihood):
         return self.model.log_density(t, w) - self.reference_density().log_density(t, w)
 
     def log_reference(self, v):
-        """Return log r(v)."""
         return self.reference_density().log_density_whitened(v)
 
     def draws(self, key, n):
-        """Draw from r(v)."""
         return self.reference_density().draws_whitened(key, n)
 
     def whiten(self, t, w):
-        """Return the reference's coordinates of w."""
         return self.reference_density().whiten(t, w)
 
     def unwhiten(self, t, v):
-        """Return w at the reference's coordinates v."""
         return self.reference_density().unwhiten(t, v)
 
 
@@ -134,7 +126,6 @@ class ConditionalLikelihood(AbstractConditional):
     model: TiltedModel
 
     def reference_density(self):
-        """Return the base."""
         return self.model.base
 
     def log_tilt(self, t, v):
@@ -158,7 +149,6 @@ class ReferencedLikelihood(AbstractConditional):
     reference: AbstractBase
 
     def reference_density(self):
-        """Return r."""
         return self.reference
 
 
@@ -168,39 +158,30 @@ class AbstractDoublyIntractableWrapper(DoublyIntractableLikelihood):
     likelihood: eqx.AbstractVar[DoublyIntractableLikelihood]
 
     def space_of_x(self):
-        """Return the likelihood's standardisation of x."""
         return self.likelihood.space_of_x()
 
     def prepare(self, x):
-        """Return w."""
         return self.likelihood.prepare(x)
 
     def standardise(self, theta):
-        """Return t."""
         return self.likelihood.standardise(theta)
 
     def log_unnormalised(self, theta, w):
-        """Return the likelihood's log f(w | theta)."""
         return self.likelihood.log_unnormalised(theta, w)
 
     def log_tilt(self, t, v):
-        """Return the likelihood's tilt."""
         return self.likelihood.log_tilt(t, v)
 
     def log_reference(self, v):
-        """Return the likelihood's reference density."""
         return self.likelihood.log_reference(v)
 
     def draws(self, key, n):
-        """Draw from the likelihood's reference."""
         return self.likelihood.draws(key, n)
 
     def whiten(self, t, w):
-        """Return the likelihood's coordinates of w."""
         return self.likelihood.whiten(t, w)
 
     def unwhiten(self, t, v):
-        """Return w at the likelihood's coordinates v."""
         return self.likelihood.unwhiten(t, v)
 
 
@@ -232,7 +213,6 @@ class GeometricPool(AbstractDoublyIntractableWrapper):
         return unstacked(self.members, 0)
 
     def log_unnormalised(self, theta, w):
-        """Return the weighted mean of the members' log f(w | theta)."""
         return self._mean_log_density(self.standardise(theta), w)
 
     def log_tilt(self, t, v):

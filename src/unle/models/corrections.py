@@ -41,11 +41,9 @@ class NoCorrection(AbstractCorrection):
     """No correction: v = r."""
 
     def __call__(self, t, r):
-        """Return r itself."""
         return r, jnp.zeros((), r.dtype)
 
     def inverse(self, t, v):
-        """Return v itself."""
         return v
 
 
@@ -71,11 +69,9 @@ class PolynomialMean(AbstractCorrection):
     degree: int = eqx.field(static=True)
 
     def __call__(self, t, r):
-        """Return v and log det K."""
         return self.whitener @ (r - self._mean(t)), jnp.sum(jnp.log(jnp.diagonal(self.whitener)))
 
     def inverse(self, t, v):
-        """Return r."""
         return self._mean(t) + solve_triangular(self.whitener, v, lower=True)
 
     def _mean(self, t):
@@ -133,13 +129,11 @@ class GaussianProcess(AbstractCorrection):
     whitener: Float[Array, "data data"]
 
     def __call__(self, t, r):
-        """Return v and log |dv / dr|."""
         mean, log_sd = self._predict(t)
         v = self.whitener @ ((r @ self.rotation - mean) * jnp.exp(-log_sd))
         return v, jnp.sum(jnp.log(jnp.diagonal(self.whitener))) - jnp.sum(log_sd)
 
     def inverse(self, t, v):
-        """Return r."""
         mean, log_sd = self._predict(t)
         return self.rotation @ (mean + jnp.exp(log_sd) * solve_triangular(self.whitener, v, lower=True))
 
@@ -169,12 +163,10 @@ class NeuralCorrection(AbstractCorrection):
         return 2 * dim_data + dim_data * (dim_data - 1) // 2
 
     def __call__(self, t, r):
-        """Return T(t) (r - m(t)) and log det T(t)."""
         mean, log_diagonal, factor = self._heads(t, r.shape[0])
         return factor @ (r - mean), jnp.sum(log_diagonal)
 
     def inverse(self, t, v):
-        """Solve for r."""
         mean, _, factor = self._heads(t, v.shape[0])
         return mean + solve_triangular(factor, v, lower=True)
 
@@ -197,13 +189,11 @@ class Chained(AbstractCorrection):
     second: AbstractCorrection
 
     def __call__(self, t, r):
-        """Return the v of the second, and the sum of both logarithms."""
         between, log_det = self.first(t, r)
         v, more = self.second(t, between)
         return v, log_det + more
 
     def inverse(self, t, v):
-        """Return r, the last correction first."""
         return self.first.inverse(t, self.second.inverse(t, v))
 
 

@@ -50,15 +50,12 @@ class Ensemble(TractableLikelihood):
         return self.log_z.shape[0]
 
     def space_of_x(self):
-        """Return the members' standardisation of x."""
         return self.x_space
 
     def prepare(self, x):
-        """Return w."""
         return self.x_space.forward(x)
 
     def log_likelihood(self, theta, w):
-        """Return the log of the members' mean density."""
         return logsumexp(self.member_log_likelihoods(theta, w)) - jnp.log(self.size)
 
     def member_log_likelihoods(self, theta: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " members"]:
@@ -99,7 +96,6 @@ class Mixture(AbstractWrapper):
         return unstacked(self.members, k)
 
     def log_likelihood(self, theta, w):
-        """Return the log of the members' mean density."""
         return logsumexp(self.member_log_likelihoods(theta, w)) - jnp.log(self.size)
 
     def member_log_likelihoods(self, theta: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " members"]:
@@ -122,7 +118,6 @@ class Consensus(AbstractWrapper):
         return self.members
 
     def log_likelihood(self, theta, w):
-        """Return the mean of the members' log-densities."""
         return jnp.mean(self.members.member_log_likelihoods(theta, w))
 
 

@@ -78,7 +78,6 @@ class Maf(AbstractFlow):
     depth: int = eqx.field(static=True, default=2)
 
     def transformer(self):
-        """Return the identity, as a shift and a scale."""
         return _affine()
 
 
@@ -103,7 +102,6 @@ class SplineFlow(AbstractFlow):
     interval: float = eqx.field(static=True, default=4.0)
 
     def transformer(self):
-        """Return the identity, as a shift, a scale and a spline."""
         bijections = _flowjax().bijections
         return bijections.Chain(
             [_affine(), bijections.RationalQuadraticSpline(knots=self.knots, interval=self.interval)]
@@ -129,19 +127,15 @@ class Flow(AbstractBase):
     dim_data: int = eqx.field(static=True)
 
     def whiten_with_log_det(self, t, w):
-        """Return v = g(w; t) and log |det dv/dw|."""
         return self._bijection().inverse_and_log_det(w, t)
 
     def unwhiten(self, t, v):
-        """Invert v = g(w; t), coordinate by coordinate in every layer."""
         return self._bijection().transform(v, t)
 
     def log_density_whitened(self, v):
-        """Return log N(v; 0, I)."""
         return -0.5 * jnp.sum(jnp.square(v)) - 0.5 * v.shape[0] * LOG_2PI
 
     def draws_whitened(self, key, n):
-        """Draw from N(0, I)."""
         return normals(key, n, self.dim_data)
 
     def features(self, t, w):
@@ -149,7 +143,6 @@ class Flow(AbstractBase):
         return w
 
     def features_whitened(self, t, v):
-        """Return w at v."""
         return self.unwhiten(t, v)
 
     def _bijection(self) -> Any:

@@ -47,15 +47,12 @@ class AbstractWrapper(TractableLikelihood):
     likelihood: eqx.AbstractVar[AbstractLikelihood]
 
     def space_of_x(self):
-        """Return the likelihood's standardisation of x."""
         return self.likelihood.space_of_x()
 
     def prepare(self, x):
-        """Return what the likelihood sees of x."""
         return self.likelihood.prepare(x)
 
     def coordinates(self, x):
-        """Return x in the coordinates of the likelihood."""
         return self.likelihood.coordinates(x)
 
 
@@ -77,15 +74,12 @@ class TiltedLikelihood(TractableLikelihood):
     log_z: Float[Array, ""]
 
     def space_of_x(self):
-        """Return the standardisation of x."""
         return self.x_space
 
     def prepare(self, x):
-        """Return w."""
         return self.x_space.forward(x)
 
     def log_likelihood(self, theta, w):
-        """Return log q0(w | t) - E(t, w) - log Z_pi."""
         return self.model.log_density(self.theta_space.forward(theta), w) - self.log_z
 
 
@@ -103,5 +97,4 @@ class Tempered(AbstractWrapper):
     temperature: Float[Array, ""]
 
     def log_likelihood(self, theta, w):
-        """Return beta log q."""
         return self.temperature * self.likelihood.log_likelihood(theta, w)

@@ -78,5 +78,4 @@ class Normalised(AbstractWrapper):
         return self.log_normaliser(self.likelihood.standardise(theta))
 
     def log_likelihood(self, theta, w):
-        """Return log f(w | theta) - b(t)."""
         return self.likelihood.log_unnormalised(theta, w) - self.log_z(theta)

@@ -65,15 +65,12 @@ class NoisyBase(AbstractBaseWrapper):
     noise: MixtureNoise
 
     def log_density_whitened(self, v):
-        """Return the log-density of the noise."""
         return self.noise.log_density(v)
 
     def draws_whitened(self, key, n):
-        """Draw the noise."""
         return self.noise.draws(key, n)
 
     def sees_whitened(self):
-        """Return whether the base's features are v."""
         return self.base.sees_whitened()
 
     def seen(self, v):
@@ -81,11 +78,9 @@ class NoisyBase(AbstractBaseWrapper):
         return LINEAR_RANGE * jnp.arcsinh(v / LINEAR_RANGE)
 
     def features(self, t, w):
-        """Return the base's features, with their tails drawn in."""
         return self.seen(self.base.features(t, w))
 
     def features_whitened(self, t, v):
-        """Return the same at v."""
         return self.seen(self.base.features_whitened(t, v))
 
 

@@ -31,37 +31,29 @@ class Repeated(AbstractBase):
         return len(self.blocks)
 
     def whiten_with_log_det(self, t, w):
-        """Return v of every block, in its place, and the sum over blocks."""
         parts, log_dets = jax.vmap(lambda part: self.one.whiten_with_log_det(t, part))(self._apart(w))
         return self._together(parts), jnp.sum(log_dets)
 
     def unwhiten(self, t, v):
-        """Return w at v, block by block."""
         return self._together(jax.vmap(lambda part: self.one.unwhiten(t, part))(self._apart(v)))
 
     def log_density_whitened(self, v):
-        """Return the sum over blocks."""
         return jnp.sum(jax.vmap(self.one.log_density_whitened)(self._apart(v)))
 
     def draws_whitened(self, key, n):
-        """Draw every block by itself."""
         parts = self.one.draws_whitened(key, n * self.repeats)
         return jax.vmap(self._together)(parts.reshape(n, self.repeats, -1))
 
     def sees_whitened(self):
-        """Return whether the base of one block does."""
         return self.one.sees_whitened()
 
     def seen(self, v):
-        """Return v as the base of one block shows it."""
         return self._together(jax.vmap(self.one.seen)(self._apart(v)))
 
     def features(self, t, w):
-        """Return the features of every block, in its place."""
         return self._together(jax.vmap(lambda part: self.one.features(t, part))(self._apart(w)))
 
     def features_whitened(self, t, v):
-        """Return the same at v."""
         return self._together(jax.vmap(lambda part: self.one.features_whitened(t, part))(self._apart(v)))
 
     def _apart(self, w: Float[Array, " data"]) -> Float[Array, "block part"]:

@@ -100,7 +100,6 @@ class MlpEnergy(AbstractEnergy):
         return _around(cls, nets, bound, reach)
 
     def __call__(self, t, r):
-        """Return E(t, r)."""
         if self.reach is None:
             return self._bounded(jnp.concatenate([t, r]))
         beyond = (r[-1] - jax.lax.stop_gradient(self.reach)) / FADE_LENGTH  # a setting, which nothing trains
@@ -115,7 +114,6 @@ class NoEnergy(AbstractEnergy):
     """E = 0: the base alone."""
 
     def __call__(self, t, r):
-        """Return 0."""
         return jnp.zeros((), t.dtype)
 
 

@@ -38,7 +38,6 @@ class AlwaysValid(AbstractValidity):
     """P(valid | theta) = 1: no simulation failed."""
 
     def __call__(self, theta):
-        """Return 0."""
         return jnp.zeros((), theta.dtype)
 
 
@@ -63,7 +62,6 @@ class ValidityNet(AbstractValidity):
     shift: Float[Array, ""]
 
     def __call__(self, theta):
-        """Return log P(valid | theta)."""
         return jax.nn.log_sigmoid(self.temper * self.logit(theta) + self.shift)
 
     def logit(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -89,7 +87,6 @@ class ValidPower(AbstractValidity):
     power: Float[Array, ""]
 
     def __call__(self, theta):
-        """Return power log P(valid | theta)."""
         return self.power * self.validity(theta)
 
 
@@ -128,7 +125,6 @@ class GivenValid(AbstractWrapper):
     validity: AbstractValidity
 
     def log_likelihood(self, theta, w):
-        """Return log q(w | theta, valid) + log P(valid | theta)."""
         return self.likelihood.log_likelihood(theta, w) + self.validity(theta)
 
 
@@ -142,7 +138,6 @@ class DoublyIntractableGivenValid(AbstractDoublyIntractableWrapper):
     validity: AbstractValidity
 
     def log_unnormalised(self, theta, w):
-        """Return log f(w | theta) + log P(valid | theta)."""
         return self.likelihood.log_unnormalised(theta, w) + self.validity(theta)
 
 

@@ -29,7 +29,6 @@ class AbstractView(AbstractBaseWrapper):
     """A base whose last feature is the squared distance |v|^2; to make one, say what stands before it."""
 
     def features(self, t, w):
-        """Return what the energy sees, and |v|^2."""
         return self.log_density_and_features(t, w)[1]
 
 
@@ -43,13 +42,11 @@ class OneView(AbstractView):
     base: AbstractBase
 
     def log_density_and_features(self, t, w):
-        """Return both from one v."""
         v, log_det = self.base.whiten_with_log_det(t, w)
         seen = jnp.append(self.base.features(t, w), distance(self.base, v))
         return self.log_density_whitened(v) + log_det, seen
 
     def features_whitened(self, t, v):
-        """Return the features at v, and |v|^2."""
         return jnp.append(self.base.features_whitened(t, v), distance(self.base, v))
 
 
@@ -68,7 +65,6 @@ class TwoViews(AbstractView):
         return self.log_density_whitened(v) + log_det, self._seen(self.base.features(t, w), v)
 
     def features_whitened(self, t, v):
-        """Return r at v, v, and |v|^2."""
         return self._seen(self.base.features_whitened(t, v), v)
 
     def _seen(self, r, v):

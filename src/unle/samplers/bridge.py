@@ -17,6 +17,7 @@ References:
     Del Moral, Doucet and Jasra (2006), Sequential Monte Carlo samplers.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -116,6 +117,7 @@ def bridge(
     step_size = SharedStepSize() if step_size is None else step_size
     n = particles.positions.shape[0]
     step_state = step_size.init(n) if step_state is None else step_state
+    move = partial(run_chains_given, n_fixed=path.n_fixed, steps=moves, kernel=kernel, step_size=step_size)
 
     def one_temperature(carry, step):
         positions, log_weights, step_state = carry
@@ -137,16 +139,7 @@ def bridge(
         if moves:
             # With one temperature the moves need no evaluation of `log_from`.
             density = path.log_to if temperatures == 1 else path.between(number / temperatures)
-            run = run_chains_given(
-                key_move,
-                positions,
-                density,
-                n_fixed=path.n_fixed,
-                steps=moves,
-                kernel=kernel,
-                step_size=step_size,
-                step_state=step_state,
-            )
+            run = move(key_move, positions, density, step_state=step_state)
             positions, step_state, acceptance = run.positions, run.step_state, run.acceptance
         return (positions, log_weights, step_state), (log_increment, share, acceptance, resample)
 

@@ -125,11 +125,9 @@ class TemperedInner(AbstractInner):
 
     @property
     def rungs(self):
-        """Rungs of the ladder, and those at its top."""
         return self.temperatures + self.settle
 
     def draw(self, key, condition, family, step_sizes):
-        """Climb the ladder."""
         betas = (jnp.arange(1, self.temperatures + 1) / self.temperatures) ** LADDER_POWER
         betas = jnp.concatenate([betas, jnp.ones(self.settle)])
         key_start, key_rungs = jr.split(key)
@@ -184,11 +182,9 @@ class RejectionInner(AbstractInner):
 
     @property
     def rungs(self):
-        """One, of no use."""
         return 1
 
     def draw(self, key, condition, family, step_sizes):
-        """Try until one is accepted."""
         dim = jax.eval_shape(lambda: family.draws(key, 1)).shape[1]
 
         def one_batch(carry):
@@ -235,11 +231,9 @@ class FollowingInner(AbstractInner):
 
     @property
     def rungs(self):
-        """One step size."""
         return 1
 
     def draw(self, key, condition, family, step_sizes):
-        """Start at a similar condition, and move."""
         key_some, key_moves = jr.split(key)
         some = jr.randint(key_some, (self.among,), 0, self.conditions.shape[0])
         distances = jnp.sum(jnp.square(self.conditions[some] - condition), axis=1)

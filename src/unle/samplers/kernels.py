@@ -119,7 +119,6 @@ class Mala(_GradientKernel):
     target_acceptance: float = eqx.field(default=0.574, static=True)  # Roberts & Rosenthal (1998)
 
     def step(self, key, state, log_density, step_size):
-        """Propose along the gradient; accept or reject."""
         state, info = _mala(key, state, _finite_or_rejected(log_density), step_size)
         return state, KernelInfo(info.acceptance_rate, info.is_accepted)
 
@@ -142,7 +141,6 @@ class Hmc(_GradientKernel):
         _check_positive_count("leapfrogs", self.leapfrogs)
 
     def step(self, key, state, log_density, step_size):
-        """Follow one trajectory; accept or reject its end."""
         metric, density = jnp.ones_like(state.position), _finite_or_rejected(log_density)
         state, info = _hmc(key, state, density, step_size, metric, self.leapfrogs)
         return state, KernelInfo(info.acceptance_rate, info.is_accepted)
@@ -155,11 +153,9 @@ class RandomWalk(AbstractKernel):
     target_acceptance: float = eqx.field(default=0.3, static=True)
 
     def init(self, position, log_density):
-        """Evaluate the density."""
         return random_walk.init(position, _finite_or_rejected(log_density))
 
     def step(self, key, state, log_density, step_size):
-        """Propose a Gaussian step; accept or reject."""
         scale = step_size * jnp.ones_like(state.position)
         state, info = _walk(key, state, _finite_or_rejected(log_density), random_walk.normal(scale))
         return state, KernelInfo(info.acceptance_rate, info.is_accepted)
@@ -183,7 +179,6 @@ class Nuts(_GradientKernel):
         _check_positive_count("max_doublings", self.max_doublings)
 
     def step(self, key, state, log_density, step_size):
-        """Grow one trajectory and draw a state from it."""
         metric, density = jnp.ones_like(state.position), _finite_or_rejected(log_density)
         new, info = _nuts(key, state, density, step_size, metric, self.max_doublings)
         moved = jnp.any(new.position != state.position)

@@ -130,7 +130,6 @@ class Walk(AbstractProposal):
     target_acceptance: float = eqx.field(static=True, default=0.25)
 
     def propose(self, key, state, target, whitening, archive, step_size):
-        """Step once."""
         positions = state.particles.positions
         noise = jr.normal(key, (positions.size,)).reshape(positions.shape)
         proposed = self.init(positions + step_size * noise @ whitening.factor.T, target, whitening)
@@ -147,7 +146,6 @@ class Langevin(AbstractProposal):
     target_acceptance: float = eqx.field(static=True, default=0.4)
 
     def init(self, positions, target, whitening):
-        """Evaluate the target and the gradient."""
 
         def surrogate(u):
             return target.log_prior(u) + target.log_tilt(u)
@@ -157,7 +155,6 @@ class Langevin(AbstractProposal):
         return state._replace(gradient=jnp.where(jnp.isfinite(gradient), gradient, 0.0))
 
     def propose(self, key, state, target, whitening, archive, step_size):
-        """Step once."""
         positions = state.particles.positions
         noise = jr.normal(key, (positions.size,)).reshape(positions.shape)
         steps = langevin_steps(noise, state.gradient, step_size)

@@ -109,7 +109,6 @@ class SharedStepSize(AbstractStepSize):
         return self._start(())
 
     def update(self, state, acceptance, target):
-        """Move on the mean acceptance over chains."""
         return self._moved(state, jnp.mean(acceptance) - target)
 
 
@@ -124,9 +123,7 @@ class PerChainStepSize(AbstractStepSize):
     floor: float = eqx.field(default=0.01, static=True)
 
     def init(self, n_chains):
-        """Start every chain at `initial`."""
         return self._start((n_chains,))
 
     def update(self, state, acceptance, target):
-        """Move each chain's step size on its own acceptance."""
         return self._moved(state, acceptance - target)

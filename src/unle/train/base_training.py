@@ -53,7 +53,6 @@ class FixedBase(AbstractBaseTraining):
     scale: float = 10.0
 
     def fit(self, key, rows, *, capacity=None):
-        """Return the same measure for every member."""
         one = FixedMeasure(jnp.zeros(rows.w.shape[1]), jnp.asarray(self.scale, rows.w.dtype))
         return jax.tree.map(lambda leaf: jnp.stack([leaf] * rows.members), one)
 
@@ -70,7 +69,6 @@ class FlowTraining(AbstractBaseTraining):
     descent: Descent = Descent()
 
     def fit(self, key, rows, *, capacity=None):
-        """Return the members' flows, stacked."""
         return self.fit_flows(key, rows.padded(capacity))[0]
 
     def fit_flows(

@@ -121,7 +121,6 @@ class TiltedTraining(AbstractEnergyTraining):
 
     @property
     def biases_decay(self) -> bool:
-        """Only matrices decay."""
         return False
 
     def untrained(

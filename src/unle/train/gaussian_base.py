@@ -59,7 +59,6 @@ class GaussianTraining(AbstractBaseTraining):
     patience: int = eqx.field(static=True, default=10)
 
     def fit(self, key, rows, *, capacity=None):
-        """Fit the members' Gaussians."""
         return fit_gaussians(key, rows, settings=self, capacity=capacity)[0]
 
     def untrained(self, dim_theta, dim_data, *, members):

@@ -60,12 +60,10 @@ class BaseParticles(AbstractParticles):
 
     @property
     def normaliser_draws(self):
-        """As many as there are for validation."""
         return self.validation
 
     @property
     def at_data(self):
-        """False: they are draws of the prior."""
         return False
 
     def init(self, key, joint, base, t):
@@ -94,7 +92,6 @@ class BaseParticles(AbstractParticles):
         return state._replace(shift=_next(state.shift)), taken
 
     def log_z(self, key, joint, state, model, t):
-        """Average exp(-E) over draws of its own."""
         seen = self._draws(key, joint, model.base, state.t, self.validation)
         log_weights = -jax.vmap(model.energy)(*seen)
         return log_mean_exp(log_weights), ess(log_weights)
@@ -121,7 +118,6 @@ class DataParticles(BaseParticles):
 
     @property
     def at_data(self):
-        """True."""
         return True
 
     def _draws(self, key, joint, base, t, n):

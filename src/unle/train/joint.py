@@ -78,11 +78,9 @@ class JointSpace(AbstractSpace):
 
     @property
     def n_fixed(self):
-        """None: kernels move parameters and data."""
         return 0
 
     def draws(self, key, base, n):
-        """Draw n positions of p(theta) q0(w | t)."""
         key_theta, key_data = jr.split(key)
         u = jax.vmap(self.prior.unconstrain)(self.prior.draws(key_theta, n))
         v = base.draws_whitened(key_data, n)
@@ -94,13 +92,11 @@ class JointSpace(AbstractSpace):
         return jnp.where(jnp.isfinite(a), a, 0.0)
 
     def log_reference(self, base, position):
-        """Return the log-density of p(theta) q0(w | t)."""
         dim = self.centre.shape[0]
         u = self.centre + self.scale * position[:dim]
         return self.prior.log_density_unconstrained(u) + base.log_density_whitened(position[dim:])
 
     def parts(self, position):
-        """Return t and v."""
         dim = self.centre.shape[0]
         theta = self.prior.constrain(self.centre + self.scale * position[:dim])
         return self.theta_space.forward(theta), position[dim:]
@@ -121,7 +117,6 @@ class DataSpace(AbstractSpace):
         return self.t.shape[1]
 
     def draws(self, key, base, n):
-        """Draw n positions, with parameters of the data and data of the base."""
         key_rows, key_data = jr.split(key)
         rows = jr.randint(key_rows, (n,), 0, self.t.shape[0])
         return jnp.concatenate([self.t[rows], base.draws_whitened(key_data, n)], axis=1)
@@ -131,5 +126,4 @@ class DataSpace(AbstractSpace):
         return base.log_density_whitened(position[self.n_fixed :])
 
     def parts(self, position):
-        """Return t and v."""
         return position[: self.n_fixed], position[self.n_fixed :]

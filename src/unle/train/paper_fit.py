@@ -106,12 +106,10 @@ class PaperTraining(AbstractEnergyTraining):
 
     @property
     def average(self) -> float:
-        """The latest weights are returned."""
         return 0.0
 
     @property
     def biases_decay(self) -> bool:
-        """All weights decay."""
         return True
 
     def untrained(self, key: PRNGKeyArray, dim_theta: int, dim_data: int) -> MlpEnergy:

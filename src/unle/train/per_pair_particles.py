@@ -75,11 +75,9 @@ class _Paired(AbstractParticles):
 
     @property
     def normaliser_draws(self):
-        """As many as each log Z(t) rests on."""
         return self.importance
 
     def init(self, key, joint, base, t):
-        """Draw every pair's particles from the base at its parameters."""
         pairs = t.shape[0]
         v = base.draws_whitened(key, pairs * self.n).reshape(pairs, self.n, -1)
         zeros = jnp.zeros((pairs, self.n))
@@ -149,7 +147,6 @@ class PairedChains(_Paired):
     """One persistent Markov chain per pair, as in the original SUNLE."""
 
     def advance(self, key, joint, state, old, new, batch):
-        """Move the chains of the batch."""
         zeros = jnp.zeros((*batch.rows.shape, self.n))
         return self._visit(key, state, new, batch, state.positions[batch.rows], zeros)
 

@@ -62,11 +62,9 @@ class _Moving(AbstractParticles):
 
     @property
     def normaliser_draws(self):
-        """Particles of the bridge."""
         return BRIDGE_PARTICLES
 
     def init(self, key, joint, base, t):
-        """Start from draws of the base."""
         if self.at_data and isinstance(base, FixedMeasure):
             raise InputError(
                 "expected particles that move in their parameters with a fixed base, whose draws are hardly ever "
