@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unle.errors import Outcome
-from unle.methods.energy_kinds import best_energies
+from unle.methods.energy_selection import best_energies
 from unle.train import TiltedFit, TiltedTraining, Validation, WarmStart
 from unle.train.per_pair_particles import PairedState
 

@@ -1,7 +1,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from unle.train.auxiliary_targets import LARGEST_VALUE, MOST_ENTRIES, AuxiliaryTargets
+from unle.train.validity_fit import LARGEST_VALUE, MOST_ENTRIES, AuxiliaryTargets
 
 
 def test_hints_are_what_is_finite_in_robust_units():

@@ -2,8 +2,8 @@
 
 In come simulations (or a simulator), a prior and settings; out comes a `Posterior`, or a `SequentialRun` that has one.
 
-Read `aunle` first, with `training_pairs` (standardised data), `energy_kinds` and `energy_selection` (which energies are
-trained, and which kept).  Then `sequential` (the loop over rounds), `round_state`, `rounds`, with `region_fit` (what a
+Read `aunle` first, with `training_pairs` (standardised data), `energy_selection` (which energies are trained, and which
+kept).  Then `sequential` (the loop over rounds), `round_state`, `rounds`, with `region_fit` (what a
 round fits), `proposals` (where it simulates next), `neighbourhood` and `round_history` (is x_o lost?).  Then `sunle`,
 with `normalisers`.  `nle`, `snle` and `smnle` are baselines, `paper_*` the algorithms of the paper, and
 `simulation_inputs`, `memory_limit`, `precompile` and `metrics` helpers.
@@ -12,6 +12,7 @@ with `normalisers`.  `nle`, `snle` and `smnle` are baselines, `paper_*` the algo
 from unle.methods.aunle import AUNLE
 from unle.methods.nle import NLE
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Divi, Online, Tilted
+from unle.methods.paper_sunle import PaperCarried
 from unle.methods.round_history import Round
 from unle.methods.rounds import RoundState
 from unle.methods.sequential import AbstractSequential, SequentialRun
@@ -31,6 +32,7 @@ __all__ = [
     "Divi",
     "Tilted",
     "Online",
+    "PaperCarried",
     "Round",
     "RoundState",
     "SequentialRun",

@@ -18,7 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -31,16 +31,32 @@ from unle.errors import InputError, UnleWarning
 from unle.methods.metrics import no_metrics, record_printed_fit, warn_of_divergence
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Divi, Online
 from unle.methods.paper_aunle import HALF
-from unle.methods.paper_warm_start import PaperCarried, PaperFrame, in_coordinates, known_particles
 from unle.methods.round_history import Round
 from unle.methods.round_state import AbstractRoundState, distance_and_width
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.methods.simulation_inputs import FEWEST, apply_space
-from unle.models import AlwaysValid, ConditionalLikelihood, LogNormaliser, Normalised, TiltedModel, with_validity
+from unle.models import (
+    AlwaysValid,
+    ConditionalLikelihood,
+    LogNormaliser,
+    MlpEnergy,
+    Normalised,
+    TiltedModel,
+    with_validity,
+)
 from unle.posterior import Posterior, WalkingExchange, WarmChains
 from unle.samplers import FollowingInner
 from unle.simulators import Simulations
-from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
+from unle.space import (
+    Prior,
+    ThetaSpace,
+    XSpace,
+    affine_change,
+    fit_theta_space,
+    fit_x_space,
+    restandardise_theta,
+    restandardise_x,
+)
 from unle.space.host_device import on_device, split
 from unle.train import (
     DiviChains,
@@ -49,6 +65,7 @@ from unle.train import (
     PaperFit,
     PaperTraining,
     Rows,
+    data_change,
     fit_as_printed,
     fit_divi,
     fit_validity,
@@ -61,6 +78,48 @@ LARGEST_DISTANCE = 3.0  # standard deviations of the latest parameters; older si
 HELD_OUT_STREAM = 20_000  # a row is held out in all rounds, or the energy would know it
 MOST_KNOWN = 1000  # particles of training from which auxiliary data start, and parameters at which DIVI has chains
 FEWEST_PROPOSALS = 500  # draws of the posterior after each round, if rounds are smaller
+
+
+class PaperFrame(NamedTuple):
+    """The simulations that a round trains on, in its coordinates.
+
+    Attributes:
+        theta_space: standardises theta.
+        x_space: standardises x.
+        rows: which of the valid simulations of all rounds these are.
+        t: standardised parameters.
+        w: standardised data.
+    """
+
+    theta_space: ThetaSpace
+    x_space: XSpace
+    rows: Int[np.ndarray, " row"]
+    t: Float[Array, "row dim"]
+    w: Float[Array, "row data"]
+
+
+class PaperCarried(eqx.Module):
+    """What one round leaves for the next.
+
+    Attributes:
+        theta_space: standardises theta.
+        x_space: standardises x.
+        energy: as trained.
+        log_normaliser: log Z(theta), if it is learned.
+        rows: which of the valid simulations of all rounds have particles.
+        particles: of each, standardised.
+        chains: theta at the end of the chains that sampled the posterior.
+        steps_back: how often trainings so far had to go back to a healthy state.
+    """
+
+    theta_space: ThetaSpace
+    x_space: XSpace
+    energy: MlpEnergy
+    log_normaliser: LogNormaliser | None
+    rows: Int[Array, " row"]
+    particles: Float[Array, "row particle data"]
+    chains: Float[Array, "chain dim"]
+    steps_back: int
 
 
 @dataclass(frozen=True)
@@ -168,8 +227,8 @@ class PaperSUNLE(AbstractSequential):
         rows = Rows(frame.t, frame.w, splits).padded(state.budget)
         energy = known = log_z = None
         if state.carried is not None:
-            energy, log_z = in_coordinates(state.carried, frame)
-            known = known_particles(state.carried, frame, len(rows.t))
+            energy, log_z = _in_coordinates(state.carried, frame)
+            known = _known_particles(state.carried, frame, len(rows.t))
         training = self.training
         if isinstance(self.normaliser, Online):
             training = replace(training, online=self.normaliser.online)
@@ -260,3 +319,33 @@ def _draw(key: PRNGKeyArray, state: PaperState, posterior: Posterior) -> tuple[n
             warnings.simplefilter("ignore", UnleWarning)
         draws = posterior.sample(state.x_o, n, seed=seed)
     return np.asarray(draws, float), on_device(draws.values[:, -1])
+
+
+def _in_coordinates(carried: PaperCarried, frame: PaperFrame) -> tuple[MlpEnergy, LogNormaliser | None]:
+    """Return the energy and log Z(theta) of the round before as the same functions of the new coordinates.
+
+    Both only change by an affine map, which the first layer takes in.
+    """
+    changes = [
+        affine_change(carried.theta_space.standardiser, frame.theta_space.standardiser),
+        data_change(carried.x_space, frame.x_space),
+    ]
+    shift, scale = (np.concatenate([np.asarray(change[k], float) for change in changes]) for k in (0, 1))
+    net = carried.energy.net
+    weights, bias = np.asarray(net.weights[0], float), np.asarray(net.biases[0], float)
+    first = on_device(scale[:, None] * weights), on_device(bias + shift @ weights)
+    energy = eqx.tree_at(lambda e: (e.net.weights[0], e.net.biases[0]), carried.energy, first)
+    b = carried.log_normaliser
+    return energy, None if b is None else b.in_coordinates(*changes[0])
+
+
+def _known_particles(carried: PaperCarried, frame: PaperFrame, length: int) -> Float[Array, "pair particle data"]:
+    """Return particles of the round before in the new coordinates; NaN where a pair has none."""
+    shift, scale = (np.asarray(part, float) for part in data_change(carried.x_space, frame.x_space))
+    known = (np.asarray(carried.particles, float) - shift) / scale
+    place = {int(row): k for k, row in enumerate(np.asarray(carried.rows))}
+    moved = np.full((length, *known.shape[1:]), np.nan)
+    for k, row in enumerate(frame.rows):
+        if int(row) in place:
+            moved[k] = known[place[int(row)]]
+    return on_device(moved)

@@ -26,7 +26,7 @@ def training_curves(metrics: Sequence[Mapping[str, Any]]):
         metrics: records of `RunDirectory.read_metrics`; those with `stage` "training" are shown.
 
     Returns:
-        The figure: one panel per quantity, one curve per energy (see `unle.methods.energy_kinds`).
+        The figure: one panel per quantity, one curve per energy (see `unle.methods.energy_selection`).
 
     Example:
         >>> records = [

@@ -7,13 +7,13 @@ Read in this order:
 
 * `loop`, the one training loop: init, step, stop;
 * data: `rows` (who trains on which), `stream` (more simulations than fit in memory);
-* held-out scores: `validation`, `score_comparison`, `certificate`;
+* held-out scores: `validation`, `certificate`;
 * bases: `base_training`, `descent`, `gaussian_base` with `regression`, `gaussian_process_fit` and `gaussian_network`,
   `noise_fit`, `shared_base` (repeated measurements);
 * energies: `joint` and `abstract_particles`, `importance_particles`, `persistent_particles`, `per_pair_particles`, then
   `energy_training`, `tilted_fit`, `warm_starts`, `paper_fit`, `score_matching`;
 * log Z(theta): `log_z`, `log_normaliser_fit`, `divi`, `online_log_z`;
-* P(valid | theta): `auxiliary_targets`, `validity_fit`.
+* P(valid | theta): `validity_fit`.
 
 Symbols such as t, w, r, v and Z_pi are explained in docs/glossary.md.
 """
@@ -35,14 +35,13 @@ from unle.train.paper_fit import PaperFit, PaperTraining, fit_as_printed, measur
 from unle.train.per_pair_particles import PairedChains, PairedSmc
 from unle.train.persistent_particles import PersistentChains, WarmSmc
 from unle.train.rows import Rows, Splits, held_out_size, make_splits
-from unle.train.score_comparison import is_better, simplest_as_good, standard_error
 from unle.train.score_matching import ScoreMatching, fit_score_matching
 from unle.train.shared_base import fit_shared_or_whole
 from unle.train.stream import Stream
 from unle.train.tilted_fit import TiltedFit, compile_tilted, fit_tilted
-from unle.train.validation import Validation, base_scores, validate
+from unle.train.validation import Validation, base_scores, is_better, simplest_as_good, standard_error, validate
 from unle.train.validity_fit import ValidityFit, ValidityTraining, fit_validity
-from unle.train.warm_starts import Carried, Frame, WarmStart, pair_particles, warm_start
+from unle.train.warm_starts import Carried, Frame, WarmStart, data_change, pair_particles, warm_start
 
 __all__ = [
     "AbstractBaseTraining",
@@ -84,6 +83,7 @@ __all__ = [
     "base_scores",
     "certify",
     "compile_tilted",
+    "data_change",
     "descend",
     "estimate_log_z",
     "fit_as_printed",

@@ -32,7 +32,7 @@ from unle.compiling import large_program
 from unle.models import TiltedModel
 from unle.space.host_device import keys as host_keys
 from unle.train.abstract_particles import some_rows
-from unle.train.score_comparison import standard_error
+from unle.train.validation import standard_error
 
 WIDENING = 1.5  # factor on the residuals of half of the draws
 DRAWS = 8192  # of each member; changing it may change which energies are kept

@@ -27,7 +27,7 @@ from unle.train.gaussian_network import Rival, Start, bend, train_networks
 from unle.train.gaussian_process_fit import Processes, fit_processes
 from unle.train.regression import Mean, Means, fit_means, highest_degree
 from unle.train.rows import Rows, batch_size, held_out_size, step_count
-from unle.train.score_comparison import is_better, simplest_as_good
+from unle.train.validation import is_better, simplest_as_good
 
 SHARE_OF_GAIN = 0.5  # of processes over linear fits: networks that have less after a part of training do not win
 

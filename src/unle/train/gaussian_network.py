@@ -17,7 +17,7 @@ from unle.space.host_device import keys, on_device, split
 from unle.train.loop import Best, Fit, Look, Patience, Weights, adamw, run, take_chunk
 from unle.train.regression import Mean
 from unle.train.rows import Rows, Splits
-from unle.train.score_comparison import is_better
+from unle.train.validation import is_better
 
 if TYPE_CHECKING:
     from unle.train.gaussian_base import GaussianTraining

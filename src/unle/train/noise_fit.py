@@ -18,7 +18,7 @@ from unle.compiling import large_program
 from unle.models import AbstractBase, FixedMeasure, MixtureNoise, Repeated, with_noise
 from unle.space.host_device import on_device
 from unle.train.rows import Rows
-from unle.train.score_comparison import is_better
+from unle.train.validation import is_better
 
 SIZES = (3, 8)  # components that are tried: a scale mixture, and one that can have several modes
 FEWEST_ROWS = 60  # residuals, with fewer of which nothing is tried

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from unle.models import NoCorrection, PolynomialMean, monomial_count, monomials
 from unle.space.host_device import on_device
 from unle.train.rows import Splits, others
-from unle.train.score_comparison import simplest_as_good
+from unle.train.validation import simplest_as_good
 
 RIDGE = 1e-3  # prior precision of standardised coefficients, against exactly collinear parameters
 HIGHEST_DEGREE = 4

@@ -32,8 +32,7 @@ from unle.models import AbstractBase, Repeated
 from unle.space.host_device import on_device
 from unle.space.repetition import Blocks
 from unle.train.rows import Rows, Splits
-from unle.train.score_comparison import is_better
-from unle.train.validation import base_scores
+from unle.train.validation import base_scores, is_better
 
 MOST_ROWS = 50_000  # of single measurements, unless there are more simulations
 EXAMINED_ROWS = 5000  # simulations whose residuals are looked at

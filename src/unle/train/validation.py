@@ -5,8 +5,13 @@ An unnormalised model has no likelihood until its constant is known.  With an es
     gain = mean_i(-E(t_i, w_i)) - log Z_pi      (or log Z(t_i), for a conditional model),
 
 the log-likelihood per held-out row above that of the base alone, in nats.  An energy that over-fits has a negative one.
+
+Two fits are compared row by row: their difference has a small standard error, since both find the same rows easy or
+hard.  A fit is better if the mean difference exceeds one standard error, or as many as are asked for; never where a
+score is NaN.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
+from numpy.typing import ArrayLike
 
 from unle.compiling import TRAINING_OPTIONS, large_program
 from unle.models import AbstractBase, TiltedModel
@@ -79,3 +85,39 @@ def base_scores(
         return jax.vmap(base.log_density)(t[held_out], w[held_out])
 
     return eqx.filter_vmap(of_member)(bases, jnp.asarray(splits.held_out))
+
+
+def standard_error(rows: ArrayLike) -> float:
+    """Return the standard error of the mean over all rows, of any shape."""
+    rows = np.ravel(np.asarray(rows))
+    return float(rows.std() / np.sqrt(rows.size))
+
+
+def is_better(scores: ArrayLike, than: ArrayLike | None = None, *, errors: float = 1.0) -> bool:
+    """Return whether scores exceed others by more than so many standard errors of their difference.
+
+    Args:
+        scores: of each held-out row, higher is better.
+        than: scores of the same rows by another fit; zero if None.
+        errors: standard errors that the mean difference must exceed.
+
+    Example:
+        >>> from unle.train.validation import is_better
+        >>> is_better([1.0, 2.0, 3.0], than=[0.9, 2.1, 2.9]), is_better([1.0, 2.0, 3.0], than=[0.8, 1.9, 2.9])
+        (False, True)
+    """
+    difference = np.ravel(np.asarray(scores) if than is None else np.asarray(scores) - np.asarray(than))
+    return bool(difference.mean() > errors * standard_error(difference))
+
+
+def simplest_as_good(scores: Sequence[ArrayLike]) -> int:
+    """Return which of several fits to keep: the first, unless a later one is better than the best before it.
+
+    Args:
+        scores: of each held-out row, one array per fit, the simplest fit first.
+    """
+    best = 0
+    for i in range(1, len(scores)):
+        if is_better(scores[i], scores[best]):
+            best = i
+    return best

@@ -5,9 +5,15 @@ A few small networks of theta minimise the plain cross-entropy
     -mean_i [ y_i log p(theta_i) + (1 - y_i) log(1 - p(theta_i)) ],
 
 whose minimum is the true probability.  No class is weighted up: weights would multiply the odds by their ratio, and
-the posterior with it.  Where x is known, hidden layers are shared with outputs that are thrown away after training:
-which entries of x came out finite, and their values (`unle.train.auxiliary_targets`).  Why a simulation failed, and by
-how much, says more of where failures begin than that it failed.
+the posterior with it.
+
+A simulation often fails in part: a cell that never fired has no phase, but a period all the same.  So for every entry
+of x the networks have two more outputs, the logit a_j of its being finite and its value b_j, with the loss
+
+    C mean_j CE(a_j, finite_j) + mean_j finite_j huber(b_j - z_j),
+
+z_j the value in robust units.  These outputs are discarded after training; learning them shapes the layers below, which
+the probability of a valid simulation shares.
 
 Training stops where the cross-entropy of held-out rows, which no network saw, is lowest.  The same rows decide whether
 the networks are better than the overall rate at all, and whether the probabilities are as extreme as they claim: a
@@ -30,15 +36,17 @@ from scipy.special import expit
 from unle.errors import InputError
 from unle.models import AbstractValidity, AlwaysValid, Mlp, ValidityNet
 from unle.space import fit_theta_space
-from unle.train.auxiliary_targets import AuxiliaryTargets
 from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_chunk
 from unle.train.rows import batch_size
-from unle.train.score_comparison import is_better
+from unle.train.validation import is_better
 
 PLATT_PRECISION = 10.0  # of the prior that pulls the recalibration towards none
 BINS = 10  # of the calibration error
 HELD_OUT = 0.2
 SMALLEST_BATCH = 256
+MOST_ENTRIES = 20  # of x that are taken; evenly spaced where there are more
+LARGEST_VALUE = 4.0  # robust units at which values are cut off
+FINITE_WEIGHT = 5.0  # C: failures are what the network is to learn about
 
 
 class ValidityTraining(eqx.Module):
@@ -67,6 +75,48 @@ class ValidityTraining(eqx.Module):
     average: float = eqx.field(static=True, default=0.99)
     chunk: int = eqx.field(static=True, default=100)
     patience: int = eqx.field(static=True, default=20)
+
+
+class AuxiliaryTargets(NamedTuple):
+    """Targets beside the validity of each simulation.
+
+    Attributes:
+        finite: which entries of x are.
+        values: in robust units; 0 where they are not finite.
+    """
+
+    finite: Bool[np.ndarray, "n entries"] | Bool[Array, "n entries"]
+    values: Float[np.ndarray, "n entries"] | Float[Array, "n entries"]
+
+    @classmethod
+    def of(cls, x: Float[np.ndarray, "n dim_x"]) -> "AuxiliaryTargets":
+        """Return the targets that data give, with NaN or infinities where there are none."""
+        columns = np.unique(np.linspace(0, x.shape[1] - 1, MOST_ENTRIES).round().astype(int)) if x.shape[1] else []
+        x = x[:, columns]
+        finite = np.isfinite(x)
+        values = np.zeros(x.shape, np.float32)
+        for j in range(x.shape[1]):
+            column = x[finite[:, j], j]
+            if len(column):
+                low, middle, high = np.quantile(column, [0.16, 0.5, 0.84])
+                unit = 0.5 * (high - low)
+                scaled = (column - middle) / unit if unit > 0 else np.zeros_like(column)
+                values[finite[:, j], j] = np.clip(scaled, -LARGEST_VALUE, LARGEST_VALUE)
+        return cls(finite, values)
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs they ask of a network."""
+        return 2 * self.values.shape[1]
+
+    def loss(self, outputs: Float[Array, "n outputs"]) -> Float[Array, ""]:
+        """Return the loss of outputs on the targets of the same rows."""
+        entries = self.values.shape[1]
+        if entries == 0:
+            return jnp.zeros(())
+        entropy = optax.sigmoid_binary_cross_entropy(outputs[:, :entries], self.finite.astype(outputs.dtype))
+        errors = jnp.where(self.finite, optax.huber_loss(outputs[:, entries:], self.values), 0.0)
+        return FINITE_WEIGHT * jnp.mean(entropy) + jnp.mean(errors)
 
 
 class ValidityFit(NamedTuple):

@@ -104,7 +104,7 @@ def warm_start(carried: Carried, frame: Frame, *, pairs: int) -> WarmStart:
 @eqx.filter_jit
 def _energies(energies: MlpEnergy, old: Frame, new: Frame) -> MlpEnergy:
     a_t, b_t = affine_change(old.theta_space.standardiser, new.theta_space.standardiser)
-    a_w, b_w = _data_change(old, new)
+    a_w, b_w = data_change(old.x_space, new.x_space)
     dim, length = a_t.shape[0], a_t.shape[0] + a_w.shape[0]
 
     def one(energy: MlpEnergy, old_base: AbstractBase, new_base: AbstractBase) -> MlpEnergy:
@@ -130,7 +130,7 @@ def _particles(
     known: tuple[Array, Array, Array], old: Frame, frame: Frame, t, indices: Int[Array, " pair"]
 ) -> tuple[Array, Array, Array]:
     positions, log_weights, energies = known
-    a_w, b_w = _data_change(old, frame)
+    a_w, b_w = data_change(old.x_space, frame.x_space)
     new = indices < 0
 
     def one(old_base: AbstractBase, new_base: AbstractBase, positions):
@@ -147,6 +147,7 @@ def _particles(
     )
 
 
-def _data_change(old: Frame, new: Frame) -> tuple[Array, Array]:
-    a, b = affine_change(old.x_space.standardiser, new.x_space.standardiser)
-    return a[: old.x_space.dim], b[: old.x_space.dim]  # redundant coordinates are not modelled
+def data_change(old: XSpace, new: XSpace) -> tuple[Float[Array, " data"], Float[Array, " data"]]:
+    """Return a and b of w_old = a + b w_new; redundant coordinates are not modelled."""
+    a, b = affine_change(old.standardiser, new.standardiser)
+    return a[: old.dim], b[: old.dim]
