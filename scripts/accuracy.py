@@ -40,7 +40,7 @@ def main() -> None:
     task = unle.task(arguments.task)
     numbers = [1] if arguments.task == "bimodal" else arguments.observations
     observations = [task.observation(i) for i in numbers]
-    training = unle.train.TiltedTraining(particles=PARTICLES[arguments.particles]())
+    training = unle.train.EnergyTraining(particles=PARTICLES[arguments.particles]())
     method = unle.AUNLE(task.prior, training=training, members=arguments.members)
     print(f"{arguments.task}: {task.observation_source} observations, {jax.devices()[0].device_kind}")
     scores = []

@@ -17,12 +17,12 @@ from unle.methods.energy_selection import Choice, Selected, select_energy
 from unle.methods.paper_aunle import CHAINS
 from unle.methods.simulation_inputs import apply_space
 from unle.methods.training_pairs import Pairs
-from unle.models import AbstractBase, TiltedModel, in_two_views
+from unle.models import AbstractBase, EnergyModel, in_two_views
 from unle.posterior import Chains
 from unle.samplers import Mala
 from unle.space import fit_theta_space, fit_x_space
 from unle.space.host_device import split
-from unle.train import JointSpace, TiltedTraining, WarmSmc, fit_tilted
+from unle.train import EnergyTraining, JointSpace, WarmSmc, fit_energies
 from unle_bench.methods.method_adapter import AbstractMethodAdapter, Amortised, SequentialTogether
 
 SMC = WarmSmc(temperatures=20)
@@ -56,11 +56,11 @@ class Ablated(AUNLE):
         if self.gate:
             return super()._train_energies(key, pairs, bases, metrics)
         joint, (key_fit, key_z), seen = JointSpace.of(self.prior, pairs.theta_space), split(key, 2), in_two_views(bases)
-        fit = fit_tilted(key_fit, joint, seen, pairs.rows, settings=self.training, sees_theta=True)
+        fit = fit_energies(key_fit, joint, seen, pairs.rows, settings=self.training, sees_theta=True)
         if fit.validation is None:
             alone, why = select_energy(key_z, joint, seen, fit, pairs.rows, self.training.particles)
             return Selected(alone, fit, "none", why)
-        choice = Choice(TiltedModel(seen, fit.energies), fit.validation.log_z, fit.gain, fit.validation.rows)
+        choice = Choice(EnergyModel(seen, fit.energies), fit.validation.log_z, fit.gain, fit.validation.rows)
         return Selected(choice, fit, "full", "no gate")
 
 
@@ -78,7 +78,7 @@ def changed_in_rounds(normaliser: Any, **settings: Any) -> SequentialTogether:
 
 def ablated(particles: Any = CHAINS, **parts: Any) -> Amortised:
     """Return the default without some of its parts, followed by the paper's chains."""
-    return Amortised(lambda task: Ablated(task.prior, training=TiltedTraining(particles), **parts))
+    return Amortised(lambda task: Ablated(task.prior, training=EnergyTraining(particles), **parts))
 
 
 METHODS: dict[str, AbstractMethodAdapter] = {

@@ -313,7 +313,7 @@ from unle.store import SimulationStore
 
 warnings.simplefilter("ignore")
 prior = unle.Prior.normal([0.0] * 5, [1.0] * 5)
-base, training = unle.train.GaussianTraining(iterations=300), unle.train.TiltedTraining(iterations=150)
+base, training = unle.train.GaussianTraining(iterations=300), unle.train.EnergyTraining(iterations=150)
 method = unle.AUNLE(prior, base=base, training=training)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with SimulationStore(sys.argv[1], read_only=True) as store:

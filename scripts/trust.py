@@ -44,7 +44,7 @@ from unle.diagnose.data_chains import compare_ends
 from unle.diagnose.likelihoods import log_likelihood_pairs, log_likelihood_table
 from unle.diagnose.normaliser import normaliser
 from unle.diagnose.predictive_checks import ReplicaPairs
-from unle.models import AbstractEnergy, Consensus, Ensemble, FixedMeasure, TiltedModel, TractableLikelihood
+from unle.models import AbstractEnergy, Consensus, EnergyModel, Ensemble, FixedMeasure, TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.space import Prior, fit_theta_space, fit_x_space
 from unle.train.validity_fit import group_calibration
@@ -294,7 +294,7 @@ def uniform(seed: int, kind: str) -> Check:
     spread = {"right": 0.0, "Z depends a little": 0.3, "Z depends on theta": 0.8}[kind]
     energy = Bilinear(jnp.array([[0.27, 0.0]], jnp.float32), jnp.array([[0.0, spread]], jnp.float32))
     base = eqx.filter_vmap(FixedMeasure)(jnp.zeros((1, 1)), jnp.ones(1))
-    likelihood = Ensemble(*SPACES, TiltedModel(base, energy), jnp.zeros(1))
+    likelihood = Ensemble(*SPACES, EnergyModel(base, energy), jnp.zeros(1))
     prior = Prior.normal([0.0, 0.0], [1.0, 1.0])
     draws = np.random.default_rng([seed, 14]).normal(size=(500, 2))
     return normaliser(z_uniformity(Posterior(prior, likelihood), draws, seed=seed))
@@ -305,7 +305,7 @@ def geometric_mean(seed: int, kind: str) -> Check:
     spread = {"right": 0.0, "Z of one member depends on theta": 1.6}[kind]
     energy = Bilinear(jnp.zeros((2, 2), jnp.float32), jnp.array([[0.0, spread], [0.0, 0.0]], jnp.float32))
     base = eqx.filter_vmap(FixedMeasure)(jnp.zeros((2, 1)), jnp.ones(2))
-    likelihood = Consensus(Ensemble(*SPACES, TiltedModel(base, energy), jnp.zeros(2)))
+    likelihood = Consensus(Ensemble(*SPACES, EnergyModel(base, energy), jnp.zeros(2)))
     prior = Prior.normal([0.0, 0.0], [1.0, 1.0])
     draws = np.random.default_rng([seed, 19]).normal(size=(500, 2))
     return normaliser(z_uniformity(Posterior(prior, likelihood), draws, seed=seed))

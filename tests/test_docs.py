@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import unle
-from unle.models import Ensemble, NoEnergy, TiltedModel
+from unle.models import EnergyModel, Ensemble, NoEnergy
 from unle.space import fit_theta_space, fit_x_space
 from unle.train import Rows, make_splits
 
@@ -85,7 +85,7 @@ def linear_fit(prior):
         splits = make_splits(jr.key(seed), len(t), members=2)
         settings = unle.train.GaussianTraining(width=4, depth=1, iterations=1)
         bases = settings.fit(jr.key(seed), Rows(t, w, splits))
-        likelihood = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), jnp.zeros(2))
+        likelihood = Ensemble(theta_space, x_space, EnergyModel(bases, NoEnergy()), jnp.zeros(2))
         return unle.Posterior(prior, likelihood, unle.Chains(unle.samplers.RandomWalk(), chains=4, warm_up=20))
 
     return SimpleNamespace(fit=fit)

@@ -25,7 +25,7 @@ _PUBLIC = {
     "unle_bench": ("task",),
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
-# Everything else is found in its room: `unle.train.TiltedTraining`, `unle.samplers.Nuts`, `unle.plot.pairs`.
+# Everything else is found in its room: `unle.train.EnergyTraining`, `unle.samplers.Nuts`, `unle.plot.pairs`.
 _ROOMS = (
     "diagnose",
     "errors",

@@ -15,7 +15,7 @@ from unle import AUNLE, task
 from unle.compiling import RUNNER, large_program, meanwhile
 from unle.errors import UnleWarning
 from unle.space.host_device import on_device
-from unle.train import GaussianTraining, Rows, TiltedTraining, make_splits
+from unle.train import EnergyTraining, GaussianTraining, Rows, make_splits
 from unle_bench.sweep.batched_runs import BatchedRuns, run_together
 
 
@@ -247,7 +247,7 @@ def test_posteriors_side_by_side_are_the_posteriors_alone(steps):
 
     def run(seed):
         theta = two_moons.prior.sample(300, seed=seed)
-        method = AUNLE(two_moons.prior, training=TiltedTraining(iterations=100), members=1)
+        method = AUNLE(two_moons.prior, training=EnergyTraining(iterations=100), members=1)
         posterior = method.fit((theta, two_moons.simulate(theta, seed)), seed=seed)
         return np.asarray(posterior.sample(two_moons.observation(1), 500, seed=seed)), posterior
 

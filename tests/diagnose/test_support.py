@@ -11,7 +11,7 @@ from unle.diagnose.calibration import Calibration
 from unle.diagnose.observation import outlier
 from unle.diagnose.sharp_ends import sharp_ends
 from unle.diagnose.support_check import Extremes, extreme_draws, residual_levels, support
-from unle.models import ConditionalGaussian, Ensemble, NoCorrection, NoEnergy, TiltedModel
+from unle.models import ConditionalGaussian, EnergyModel, Ensemble, NoCorrection, NoEnergy
 from unle.posterior import Draws, Posterior
 from unle.space import fit_theta_space, fit_x_space
 
@@ -32,7 +32,7 @@ def problem():
     parts = (of_theta[0] - of_x[0]) / of_x[1], np.diag(of_theta[1] / of_x[1]), np.diag(of_x[1] * np.sqrt(12))
     linear = (jnp.asarray(part, jnp.float32)[None] for part in parts)
     base = eqx.filter_vmap(lambda *linear: ConditionalGaussian(*linear, NoCorrection()))(*linear)
-    return rng, theta, x, Ensemble(theta_space, x_space, TiltedModel(base, NoEnergy()), jnp.zeros(1))
+    return rng, theta, x, Ensemble(theta_space, x_space, EnergyModel(base, NoEnergy()), jnp.zeros(1))
 
 
 def levels_of(problem, reach):

@@ -13,14 +13,14 @@ from unle.errors import InputError
 from unle.models import (
     AbstractEnergy,
     Consensus,
+    EnergyLikelihood,
+    EnergyModel,
     Ensemble,
     FixedMeasure,
     GivenValid,
     NoEnergy,
     Region,
     Tempered,
-    TiltedLikelihood,
-    TiltedModel,
 )
 from unle.models.likelihood import TractableLikelihood
 from unle.posterior import Draws, Posterior
@@ -63,7 +63,7 @@ def posterior(spaces, energy: AbstractEnergy, log_z=(0.0,), scale: float = 1.0) 
     """Stack members that share a base N(0, scale^2); the energy's arrays have one row per member."""
     members = len(log_z)
     base = eqx.filter_vmap(FixedMeasure)(jnp.zeros((members, 1)), jnp.full(members, scale))
-    likelihood = Ensemble(*spaces, TiltedModel(base, energy), jnp.asarray(log_z, jnp.float32))
+    likelihood = Ensemble(*spaces, EnergyModel(base, energy), jnp.asarray(log_z, jnp.float32))
     return Posterior(Prior.normal([1.0, -2.0], [2.0, 0.5], names=["a", "b"]), likelihood)
 
 
@@ -182,7 +182,7 @@ def test_uneven_weights_are_not_called_a_remedy(spaces, theta):
 def test_one_tilted_model_is_an_ensemble_of_one(spaces, theta):
     ensemble = posterior(spaces, ThetaEnergy(jnp.array([[0.2, 0.1]])), (0.5,))
     single = eqx.tree_at(lambda p: p.likelihood, ensemble, ensemble.likelihood.member(0))
-    assert isinstance(single.likelihood, TiltedLikelihood)
+    assert isinstance(single.likelihood, EnergyLikelihood)
     first, second = (z_uniformity(p, theta) for p in (ensemble, single))
     np.testing.assert_allclose(first.log_z, second.log_z, atol=1e-6)
 

@@ -5,7 +5,7 @@ import pytest
 
 from unle.diagnose import c2st_fast_batch
 from unle.methods import AUNLE
-from unle.train import DataParticles, PersistentChains, TiltedTraining, WarmSmc
+from unle.train import DataParticles, EnergyTraining, PersistentChains, WarmSmc
 from unle_bench import task
 
 pytestmark = pytest.mark.slow
@@ -17,7 +17,7 @@ PARTICLES = {"default": DataParticles(), "warm SMC": WarmSmc(), "persistent chai
 def fitted(name, particles):
     problem = task(name)
     theta = problem.prior.sample(BUDGET, seed=1)
-    method = AUNLE(problem.prior, training=TiltedTraining(particles=particles))
+    method = AUNLE(problem.prior, training=EnergyTraining(particles=particles))
     return problem, method.fit((theta, problem.simulate(theta, seed=1)), seed=1)
 
 

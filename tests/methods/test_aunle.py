@@ -15,7 +15,7 @@ from unle.posterior import Posterior, TemperedSmc
 from unle.samplers import Sweep
 from unle.simulators import Simulations
 from unle.space import Prior
-from unle.train import DataParticles, FixedBase, GaussianTraining, TiltedTraining, WarmSmc
+from unle.train import DataParticles, EnergyTraining, FixedBase, GaussianTraining, WarmSmc
 
 ROWS, SLOPE, NOISE = 600, 2.0, 0.5
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])
@@ -26,7 +26,7 @@ def tiny():
     return AUNLE(
         PRIOR,
         base=GaussianTraining(width=8, depth=1, iterations=200, batch=128, chunk=50),
-        training=TiltedTraining(
+        training=EnergyTraining(
             DataParticles(n=512, pool=8192), width=24, depth=2, iterations=800, batch=128, chunk=50, patience=6
         ),
         members=2,
@@ -141,7 +141,7 @@ def test_the_original_algorithm():
     original = AUNLE(
         PRIOR,
         base=FixedBase(),
-        training=TiltedTraining(
+        training=EnergyTraining(
             WarmSmc(n=300, at_data=False),
             bound=None,
             width=16,
@@ -164,7 +164,7 @@ def test_repeated_measurements_share_a_base_from_fit_to_draws(tmp_path):
     task, notes = unle.task("slcp"), Notes()
     theta = task.prior.sample(400, seed=0)
     simulations = theta, np.asarray(task.simulate(theta, 1))
-    training = TiltedTraining(width=8, depth=1, iterations=1)
+    training = EnergyTraining(width=8, depth=1, iterations=1)
     base = GaussianTraining(width=32, depth=3, iterations=500, batch=128, chunk=50)
     method = AUNLE(task.prior, base=base, training=training, members=2, sampler=SAMPLER)
     posterior = method.fit(simulations, seed=1, on_metrics=notes)
@@ -224,7 +224,7 @@ def test_programs_are_compiled_ahead_of_their_use(monkeypatch, noise, programs):
             compiled.append((fun_name, threading.current_thread() is threading.main_thread()))
 
     base = GaussianTraining(width=8 + programs, depth=1, iterations=400, batch=128, chunk=50)
-    training = TiltedTraining(width=8 + programs, depth=1, iterations=100, chunk=50)
+    training = EnergyTraining(width=8 + programs, depth=1, iterations=100, chunk=50)
     method = AUNLE(PRIOR, base=base, training=training, members=2, sampler=SAMPLER)
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:

@@ -15,11 +15,11 @@ from unle.simulators import batched
 from unle.space import Prior
 from unle.train import (
     DataParticles,
+    EnergyTraining,
     GaussianTraining,
     LogNormaliserTraining,
     PairedChains,
     Rows,
-    TiltedTraining,
 )
 
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])
@@ -31,8 +31,8 @@ def two_peaks(theta, rng):
 
 
 QUICK = {"width": 8, "depth": 1, "iterations": 20, "chunk": 20}
-PAIRED = TiltedTraining(PairedChains(moves=1, importance=16), **QUICK)
-TILTED = TiltedTraining(DataParticles(n=64), **QUICK)
+PAIRED = EnergyTraining(PairedChains(moves=1, importance=16), **QUICK)
+TILTED = EnergyTraining(DataParticles(n=64), **QUICK)
 DIVI = Divi(LogNormaliserTraining(particles=16, temperatures=1, width=4, depth=1, iterations=20, chunk=20))
 
 
@@ -53,7 +53,7 @@ def method(training=PAIRED, normaliser=DIVI, **parts):
 def traces(monkeypatch):
     """Count how often the training steps of bases and energies are traced."""
     counted = {}
-    for module in (gaussian_network, tilted_fit):
+    for module in (gaussian_network, energy_fit):
         plain = module._chunk.__wrapped__
         counted[module] = eqx.debug.assert_max_traces(plain, max_traces=1000)
         monkeypatch.setattr(module, "_chunk", eqx.filter_jit(counted[module]))
@@ -64,7 +64,7 @@ def traces(monkeypatch):
 def test_ten_rounds_compile_their_training_once(traces):
     method(proposals="bases").run([0.0], budget=400, rounds=10, seed=1)
     assert traces(gaussian_network) == 1
-    assert traces(tilted_fit) == 1  # after the last round; for the energies that see theta and those that do not
+    assert traces(energy_fit) == 1  # after the last round; for the energies that see theta and those that do not
 
 
 @pytest.mark.slow
@@ -72,24 +72,24 @@ def test_energies_that_only_propose_are_compiled_once_more_if_they_are_of_anothe
     method().run([0.0], budget=400, rounds=10, seed=1)
     assert traces(gaussian_network) == 1
     # Tilted ones propose, over one or two kinds of bases; conditional ones come after.
-    assert 2 <= traces(tilted_fit) <= 3
+    assert 2 <= traces(energy_fit) <= 3
 
 
 @pytest.mark.slow
 def test_tilted_energies_that_propose_and_that_make_the_posterior_share_a_program(traces):
     method(TILTED, Tilted()).run([0.0], budget=400, rounds=10, seed=1)
-    assert 1 <= traces(tilted_fit) <= 2  # two for two kinds of bases
+    assert 1 <= traces(energy_fit) <= 2  # two for two kinds of bases
 
 
 @pytest.mark.slow
 def test_energies_in_every_one_of_ten_rounds_compile_at_most_twice(traces):
     method(proposals="energies").run([0.0], budget=400, rounds=10, seed=1)
     assert traces(gaussian_network) == 1
-    assert 1 <= traces(tilted_fit) <= 2
+    assert 1 <= traces(energy_fit) <= 2
 
 
 @pytest.mark.slow
 def test_data_that_are_not_padded_compile_in_every_round(traces, monkeypatch):
     monkeypatch.setattr(Rows, "padded", lambda rows, capacity: rows)
     method(proposals="energies").run([0.0], budget=400, rounds=4, seed=1)
-    assert traces(tilted_fit) == 4
+    assert traces(energy_fit) == 4

@@ -7,7 +7,7 @@ import pytest
 
 from unle.errors import Outcome
 from unle.methods.energy_selection import best_energies
-from unle.train import TiltedFit, TiltedTraining, Validation, WarmStart
+from unle.train import EnergyFit, EnergyTraining, Validation, WarmStart
 from unle.train.per_pair_particles import PairedState
 
 MEMBERS, ROWS = 2, 100
@@ -15,13 +15,13 @@ MEMBERS, ROWS = 2, 100
 
 def fit(gain, seed, particles=None):
     """A training that ended with so much gain; rows scatter by 0.1, so means have a standard error of about 0.007."""
-    energies = TiltedTraining(width=3, depth=1).untrained(1, 1, members=MEMBERS, key=jr.key(seed))
+    energies = EnergyTraining(width=3, depth=1).untrained(1, 1, members=MEMBERS, key=jr.key(seed))
     if gain is None:
-        return TiltedFit(energies, particles, None, Outcome.CONVERGED, [])
+        return EnergyFit(energies, particles, None, Outcome.CONVERGED, [])
     noise = np.random.default_rng(seed).normal(scale=0.1, size=(MEMBERS, ROWS))
     rows = jnp.asarray(gain + noise - noise.mean(), jnp.float32)
     scores = Validation(rows.mean(1), rows, jnp.zeros(MEMBERS), jnp.ones(MEMBERS))
-    return TiltedFit(energies, particles, scores, Outcome.CONVERGED, [])
+    return EnergyFit(energies, particles, scores, Outcome.CONVERGED, [])
 
 
 class Scripted:

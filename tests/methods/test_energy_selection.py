@@ -12,7 +12,7 @@ from unle.errors import Outcome
 from unle.methods.energy_selection import _clearly_worse, select_energy
 from unle.models import AbstractEnergy, ConditionalGaussian, NoCorrection, NoEnergy
 from unle.space import Prior, fit_theta_space
-from unle.train import BaseParticles, JointSpace, Rows, Splits, TiltedFit, Validation
+from unle.train import BaseParticles, EnergyFit, JointSpace, Rows, Splits, Validation
 
 ROWS = 1800
 
@@ -39,7 +39,7 @@ def choice_of(members, scales=None, *, replace=True):
     particles = BaseParticles(n=100, pool=4000, validation=4000)
     states = jax.vmap(lambda key: particles.init(key, joint, one, t))(jr.split(jr.key(2), count))
     scored = Validation(np.ones(count), np.ones((count, 1)), jnp.zeros(count), jnp.ones(count))
-    fit = TiltedFit(Narrow(jnp.asarray(members)), states, scored, Outcome.CONVERGED, [])
+    fit = EnergyFit(Narrow(jnp.asarray(members)), states, scored, Outcome.CONVERGED, [])
     data = Rows(t, w, Splits(rows, rows))
     return select_energy(jr.key(3), joint, bases, fit, data, particles, replace_failed=replace)[0]
 

@@ -8,7 +8,7 @@ from unle.methods import AUNLE
 from unle.models import GivenValid
 from unle.posterior import TemperedSmc
 from unle.space import Prior
-from unle.train import BaseParticles, DataParticles, GaussianTraining, TiltedTraining
+from unle.train import BaseParticles, DataParticles, EnergyTraining, GaussianTraining
 
 PRIOR = Prior.normal([0.0], [1.0])
 ROWS = 800
@@ -16,7 +16,7 @@ ROWS = 800
 
 def tiny(prior=PRIOR):
     base = GaussianTraining(width=16, depth=2, iterations=200, batch=128, chunk=50)
-    training = TiltedTraining(width=16, depth=2, iterations=150, batch=128, chunk=50)
+    training = EnergyTraining(width=16, depth=2, iterations=150, batch=128, chunk=50)
     return AUNLE(prior, base=base, training=training, members=2, sampler=TemperedSmc(islands=2, particles=1000))
 
 
@@ -76,7 +76,7 @@ def test_failures_count_where_energies_are_dropped(pair, particles):
     """Bases are of valid data; only an energy whose particles follow the prior has learned P(valid | theta) itself."""
     theta, x = pair
     failed = np.where((np.arange(ROWS) % 3 == 0)[:, None], np.nan, x)
-    training = TiltedTraining(particles, width=4, depth=1, iterations=1)
+    training = EnergyTraining(particles, width=4, depth=1, iterations=1)
     notes = []
     method = AUNLE(PRIOR, base=GaussianTraining(width=4, depth=1, iterations=1), training=training, members=2)
     posterior = method.fit((theta, failed), seed=1, on_metrics=lambda **record: notes.append(record))

@@ -14,12 +14,12 @@ from unle.methods.round_history import Round
 from unle.methods.rounds import RoundState
 from unle.models import AlwaysValid
 from unle.space import Prior
-from unle.train import DataParticles, GaussianTraining, TiltedTraining, ValidityFit, ValidityTraining, fit_validity
+from unle.train import DataParticles, EnergyTraining, GaussianTraining, ValidityFit, ValidityTraining, fit_validity
 
 PRIOR = Prior.uniform([-2.0], [2.0])
 NOISE = 0.3
 X_O = 0.5
-SMALL = TiltedTraining(DataParticles(n=64, pool=512, validation=512), width=8, depth=1, iterations=100)  # energies
+SMALL = EnergyTraining(DataParticles(n=64, pool=512, validation=512), width=8, depth=1, iterations=100)  # energies
 
 
 def test_a_box_around_the_observation_in_units_of_the_data():

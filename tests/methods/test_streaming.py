@@ -13,7 +13,7 @@ import unle
 from unle.methods.memory_limit import as_bytes, machine_memory, row_bytes
 from unle.methods.training_pairs import standardised_pairs
 from unle.store import SimulationStore
-from unle.train import DataParticles, GaussianTraining, JointSpace, Rows, TiltedTraining, fit_gaussians, fit_tilted
+from unle.train import DataParticles, EnergyTraining, GaussianTraining, JointSpace, Rows, fit_energies, fit_gaussians
 from unle.train.gaussian_base import decay_for
 
 ROWS, MEMBERS = 12_000, 2
@@ -100,18 +100,18 @@ def test_a_window_teaches_what_all_rows_would(streamed):
 def test_energies_are_trained_on_rows_that_come_in_later(store):
     pairs = pairs_of(store, MEMORY)
     bases = BASE.untrained(1, 1, members=MEMBERS)
-    settings = TiltedTraining(DataParticles(n=16, pool=64, validation=64), width=4, depth=1, iterations=6, chunk=2)
+    settings = EnergyTraining(DataParticles(n=16, pool=64, validation=64), width=4, depth=1, iterations=6, chunk=2)
     joint = JointSpace.of(PRIOR, pairs.theta_space)
-    fit = fit_tilted(jr.key(0), joint, bases, pairs.rows, settings=settings, sees_theta=True)
+    fit = fit_energies(jr.key(0), joint, bases, pairs.rows, settings=settings, sees_theta=True)
     assert len(fit.history) == 3
     assert pairs.rows.stream.taken == 2 * 2 * settings.batch
 
 
 def test_training_of_no_steps_returns_what_it_began_with(store):
     pairs = pairs_of(store, MEMORY)
-    settings = TiltedTraining(DataParticles(n=16, pool=64, validation=64), width=4, depth=1, iterations=1)
+    settings = EnergyTraining(DataParticles(n=16, pool=64, validation=64), width=4, depth=1, iterations=1)
     joint, bases = JointSpace.of(PRIOR, pairs.theta_space), BASE.untrained(1, 1, members=MEMBERS)
-    fit = fit_tilted(jr.key(0), joint, bases, pairs.rows, settings=settings, sees_theta=True, share=0.4)
+    fit = fit_energies(jr.key(0), joint, bases, pairs.rows, settings=settings, sees_theta=True, share=0.4)
     assert not fit.history
     assert fit.validation is None
 
@@ -122,7 +122,7 @@ def test_a_streamed_fit_is_as_good_as_one_in_memory():
     rng = np.random.default_rng(0)
     theta = rng.normal(size=(8000, 1))
     x = 2 * theta + rng.choice([-2.0, 2.0], theta.shape) + 0.5 * rng.normal(size=theta.shape)
-    training = unle.train.TiltedTraining(width=24, depth=2, iterations=800, batch=128, patience=6)
+    training = unle.train.EnergyTraining(width=24, depth=2, iterations=800, batch=128, patience=6)
     method = unle.AUNLE(PRIOR, base=GaussianTraining(width=8, depth=1, iterations=300), training=training, members=2)
     notes = []
     with SimulationStore(None) as store:
@@ -193,6 +193,6 @@ def test_too_little_memory_and_memory_for_what_is_there_already(store):
         unle.AUNLE(PRIOR).fit(store, memory="10kB")
     with pytest.raises(unle.InputError, match="in memory already"):
         unle.AUNLE(PRIOR).fit(simulated(100, 0), memory="1GB")
-    paired = unle.AUNLE(PRIOR, training=unle.train.TiltedTraining(unle.train.PairedChains()))
+    paired = unle.AUNLE(PRIOR, training=unle.train.EnergyTraining(unle.train.PairedChains()))
     with pytest.raises(unle.InputError, match="do not belong to single simulations"), pytest.warns(unle.UnleWarning):
         paired.fit(store, memory=2000 * EACH)

@@ -15,12 +15,12 @@ from unle.simulators import batched
 from unle.space import Prior
 from unle.train import (
     DataParticles,
+    EnergyTraining,
     GaussianTraining,
     LogNormaliserTraining,
     PairedChains,
-    TiltedTraining,
+    energy_fit,
     gaussian_network,
-    tilted_fit,
 )
 
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])
@@ -33,7 +33,7 @@ def tiny(simulator, particles=None, **parts):
         PRIOR,
         simulator,
         base=GaussianTraining(width=8, depth=1, iterations=100, batch=64, chunk=50),
-        training=TiltedTraining(
+        training=EnergyTraining(
             particles or DataParticles(n=256, pool=2048, validation=2048),
             width=16,
             depth=2,
@@ -95,7 +95,7 @@ def narrow():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gaussian_network, "_scores", counted("gaussian", gaussian_network._scores))
-        patch.setattr(tilted_fit, "likelihood_steps", counted("tilted", tilted_fit.likelihood_steps))
+        patch.setattr(energy_fit, "likelihood_steps", counted("tilted", energy_fit.likelihood_steps))
         run = tiny(curved).run([1.2], budget=400, rounds=4, seed=1, on_round=seen.append, on_metrics=note)
     return run, seen
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import norm
 
-from unle.models import ConditionalGaussian, Ensemble, NoCorrection, NoEnergy, OverCells, TiltedModel, over_cells
+from unle.models import ConditionalGaussian, EnergyModel, Ensemble, NoCorrection, NoEnergy, OverCells, over_cells
 from unle.space import fit_theta_space, fit_x_space
 
 RNG = np.random.default_rng(0)
@@ -21,7 +21,7 @@ def ensemble(x):
     parts = [(middle - shift[0]) / scale[0]], [[unit / scale[0]]], [[scale[0] / NOISE]]
     linear = (jnp.asarray(part, jnp.float32)[None] for part in parts)
     base = eqx.filter_vmap(lambda *linear: ConditionalGaussian(*linear, NoCorrection()))(*linear)
-    return Ensemble(theta_space, x_space, TiltedModel(base, NoEnergy()), jnp.zeros(1))
+    return Ensemble(theta_space, x_space, EnergyModel(base, NoEnergy()), jnp.zeros(1))
 
 
 def test_the_likelihood_of_a_count_is_that_of_its_cell():

@@ -13,12 +13,12 @@ from unle.models import (
     ConditionalGaussian,
     ConditionalLikelihood,
     DoublyIntractableLikelihood,
+    EnergyModel,
     LogNormaliser,
     Mlp,
     MlpEnergy,
     NeuralCorrection,
     Normalised,
-    TiltedModel,
     TractableLikelihood,
     ValidityNet,
     geometric_pool,
@@ -43,7 +43,7 @@ def conditional(seed):
     def make(key):
         net = Mlp(key, 1, NeuralCorrection.outputs(2), width=4, depth=1)
         base = ConditionalGaussian(jnp.zeros(2), jnp.ones((1, 2)), jnp.eye(2), NeuralCorrection(net))
-        return TiltedModel(base, MlpEnergy.initial(key, 1, 2, width=4, depth=1, bound=5.0))
+        return EnergyModel(base, MlpEnergy.initial(key, 1, 2, width=4, depth=1, bound=5.0))
 
     model = filled(jax.eval_shape(make, jr.key(0)), seed)
     model = eqx.tree_at(lambda m: m.base.whitener, model, jnp.array([[1.5, 0.0], [0.2, 0.8]]))

@@ -10,12 +10,12 @@ import pytest
 from unle.models import (
     ConditionalGaussian,
     Consensus,
+    EnergyLikelihood,
+    EnergyModel,
     Ensemble,
     Mlp,
     MlpEnergy,
     NeuralCorrection,
-    TiltedLikelihood,
-    TiltedModel,
 )
 from unle.space import fit_theta_space, fit_x_space
 
@@ -31,7 +31,7 @@ def stacked_models():
     def one(key):
         net = Mlp(key, 1, NeuralCorrection.outputs(2), width=4, depth=1)
         base = ConditionalGaussian(jnp.zeros(2), jnp.ones((1, 2)), jnp.eye(2), NeuralCorrection(net))
-        return TiltedModel(base, MlpEnergy.initial(key, 1, 2, width=4, depth=1, bound=5.0))
+        return EnergyModel(base, MlpEnergy.initial(key, 1, 2, width=4, depth=1, bound=5.0))
 
     shapes = jax.eval_shape(one, jr.key(0))
     rng = np.random.default_rng(1)
@@ -68,7 +68,7 @@ def test_a_tilted_density_is_base_minus_energy(ensemble):
 
 def test_a_likelihood_standardises_raw_values(ensemble):
     likelihood = ensemble.member(0)
-    assert isinstance(likelihood, TiltedLikelihood)
+    assert isinstance(likelihood, EnergyLikelihood)
     t = jnp.asarray((np.asarray(THETA) - THETA_TABLE.mean(0)) / THETA_TABLE.std(0), jnp.float32)
     w = jnp.asarray((np.asarray(X) - X_TABLE.mean(0)) / X_TABLE.std(0), jnp.float32)
     np.testing.assert_allclose(likelihood.prepare(X), w, rtol=1e-4)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unle import models, train
+from unle import methods, models, train
 from unle.store.storable_classes import find_class
 
 
@@ -15,11 +15,13 @@ from unle.store.storable_classes import find_class
         ("unle.models.gaussian_process:Kernel", models.Kernel),
         ("unle.models.likelihood:Ensemble", models.Ensemble),
         ("unle.models.energy:MlpEnergy", models.MlpEnergy),
-        ("unle.models.tilted:TiltedModel", models.TiltedModel),
+        ("unle.models.tilted:TiltedModel", models.EnergyModel),
         ("unle.models.focus:Region", models.Region),
         ("unle.models.validity:DoublyIntractableGivenValid", models.DoublyIntractableGivenValid),
         ("unle.train.carry:Carried", train.Carried),
         ("unle.train.carry:Frame", train.Frame),
+        ("unle.models.likelihood:TiltedLikelihood", models.EnergyLikelihood),
+        ("unle.methods.paper_warm_start:PaperCarried", methods.PaperCarried),
     ],
 )
 def test_a_class_is_found_by_the_name_it_had(old, now):

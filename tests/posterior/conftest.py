@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unle.models import ConditionalGaussian, NoCorrection, NoEnergy, TiltedLikelihood, TiltedModel
+from unle.models import ConditionalGaussian, EnergyLikelihood, EnergyModel, NoCorrection, NoEnergy
 from unle.space import Prior, fit_theta_space, fit_x_space
 
 
@@ -48,8 +48,8 @@ class LinearGaussian(NamedTuple):
             jnp.asarray(np.linalg.inv(self.root / x_sd[:, None]), jnp.float32),
             NoCorrection(),
         )
-        model = TiltedModel(base, NoEnergy())
-        return prior, TiltedLikelihood(theta_space, x_space, model, jnp.zeros(())), x_sd
+        model = EnergyModel(base, NoEnergy())
+        return prior, EnergyLikelihood(theta_space, x_space, model, jnp.zeros(())), x_sd
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ from unle.models import (
     AbstractEnergy,
     ConditionalLikelihood,
     DoublyIntractableLikelihood,
+    EnergyModel,
     LogNormaliser,
     Normalised,
-    TiltedModel,
 )
 from unle.posterior import Chains, Exchange, Posterior, TemperedSmc
 from unle.samplers import RejectionInner, TemperedInner
@@ -31,7 +31,7 @@ class Slope(AbstractEnergy):
 @pytest.fixture(scope="module")
 def parts(linear_gaussian):
     prior, fitted, _ = linear_gaussian.fitted(np.random.default_rng(0))
-    doubly = ConditionalLikelihood(fitted.theta_space, fitted.x_space, TiltedModel(fitted.model.base, Slope()))
+    doubly = ConditionalLikelihood(fitted.theta_space, fitted.x_space, EnergyModel(fitted.model.base, Slope()))
     return prior, fitted, doubly
 
 

@@ -279,7 +279,7 @@ def test_a_posterior_says_what_it_is_in_a_few_lines(posterior):
     lines = repr(posterior).splitlines()
     assert len(lines) <= 6
     assert max(map(len, lines)) <= 120
-    assert lines[2] == "  likelihood: TiltedLikelihood (ConditionalGaussian, NoEnergy)"
+    assert lines[2] == "  likelihood: EnergyLikelihood (ConditionalGaussian, NoEnergy)"
     assert lines[3] == "  x: 2 numbers"
     assert "TemperedSmc(islands=2, particles=200" in lines[-1]
 

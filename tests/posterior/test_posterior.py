@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from scipy.stats import multivariate_normal, norm
 
 from unle.errors import InputError, StoreError, UnleWarning
-from unle.models import TiltedLikelihood, TractableLikelihood
+from unle.models import EnergyLikelihood, TractableLikelihood
 from unle.posterior import Chains, Posterior, TemperedSmc
 from unle.posterior.posterior import _is_sampled
 from unle.samplers import RandomWalk, Sweep
@@ -27,7 +27,7 @@ TRACES = []
 class Counted(TractableLikelihood):
     """A likelihood that notes each time it is traced."""
 
-    inside: TiltedLikelihood
+    inside: EnergyLikelihood
     offset: Float[Array, ""]
 
     def space_of_x(self):

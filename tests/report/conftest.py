@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from unle.diagnose import FittedRun, run_checks
-from unle.models import Ensemble, NoEnergy, TiltedModel
+from unle.models import EnergyModel, Ensemble, NoEnergy
 from unle.posterior import Draws, Posterior
 from unle.simulators import simulate
 from unle.space import Prior, fit_theta_space, fit_x_space
@@ -37,7 +37,7 @@ def story(tmp_path_factory):
     w = jax.vmap(x_space.forward)(jnp.asarray(sims.x, jnp.float32))
     splits = make_splits(jr.key(0), 200, members=2)
     bases = FixedBase(scale=1.0).fit(jr.key(0), Rows(t, w, splits))
-    likelihood = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), jnp.zeros(2))
+    likelihood = Ensemble(theta_space, x_space, EnergyModel(bases, NoEnergy()), jnp.zeros(2))
     posterior = Posterior(prior, likelihood)
     posterior.save(run.likelihood(0))
     values = x_o[0, :3] + 0.1 * np.random.default_rng(0).normal(size=(4, 500, 3))

@@ -36,7 +36,7 @@ sample, jit = unle.Posterior.sample, jax.lax.with_sharding_constraint
 jax.lax.with_sharding_constraint = lambda x, layout: layouts.append(dict(layout.mesh.shape)) or jit(x, layout)
 theta = np.asarray(prior.sample(400, seed=0))
 x = theta + 0.2 * np.random.default_rng(0).normal(size=theta.shape)
-method = unle.AUNLE(prior, members=1, training=unle.train.TiltedTraining(iterations=200))
+method = unle.AUNLE(prior, members=1, training=unle.train.EnergyTraining(iterations=200))
 posterior = method.fit((theta, x), seed=1)
 trained = len(layouts)
 draws = np.asarray(posterior.sample([0.2, -0.3], 4000, seed=2))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jax.scipy.stats import norm
 
-from unle.models import AbstractEnergy, ConditionalLikelihood, FixedMeasure, TiltedModel
+from unle.models import AbstractEnergy, ConditionalLikelihood, EnergyModel, FixedMeasure
 from unle.space import Prior, fit_theta_space, fit_x_space
 
 OBSERVED = np.array([[0.8], [-0.2], [1.4]])
@@ -44,7 +44,7 @@ def likelihood():
     corners = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
     base = FixedMeasure(jnp.zeros(1), jnp.ones(()))
     spaces = fit_theta_space(corners), fit_x_space(np.array([[-1.0], [1.0]]))
-    return ConditionalLikelihood(*spaces, TiltedModel(base, Quadratic()))
+    return ConditionalLikelihood(*spaces, EnergyModel(base, Quadratic()))
 
 
 class Exact(NamedTuple):

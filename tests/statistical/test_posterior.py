@@ -13,7 +13,7 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 from scipy.stats import multivariate_normal, truncnorm
 
-from unle.models import ConditionalGaussian, NoCorrection, NoEnergy, TiltedLikelihood, TiltedModel, TractableLikelihood
+from unle.models import ConditionalGaussian, EnergyLikelihood, EnergyModel, NoCorrection, NoEnergy, TractableLikelihood
 from unle.posterior import Chains, Posterior, TemperedSmc
 from unle.samplers import Hmc, Mala, Nuts, RandomWalk
 from unle.space import Prior, fit_theta_space, fit_x_space
@@ -47,7 +47,7 @@ def posterior():
         *(jnp.asarray(part, jnp.float32) for part in (INTERCEPT / 100, SLOPE / 100, np.linalg.inv(ROOT / 100))),
         NoCorrection(),
     )
-    likelihood = TiltedLikelihood(*identity, TiltedModel(base, NoEnergy()), jnp.zeros(()))
+    likelihood = EnergyLikelihood(*identity, EnergyModel(base, NoEnergy()), jnp.zeros(()))
     return Posterior(Prior.normal(MEAN, SD), likelihood)
 
 

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from jax.scipy.stats import norm
 
-from unle.models import ConditionalGaussian, Mlp, NeuralCorrection, NoEnergy, TiltedModel
+from unle.models import ConditionalGaussian, EnergyModel, Mlp, NeuralCorrection, NoEnergy
 from unle.space import Prior, fit_theta_space
 from unle.train import (
     BaseParticles,
+    EnergyTraining,
     JointSpace,
     PersistentChains,
     Rows,
-    TiltedTraining,
     WarmSmc,
-    fit_tilted,
+    fit_energies,
     make_splits,
 )
 
@@ -38,7 +38,7 @@ PARTICLES = {
 
 
 def settings(particles):
-    return TiltedTraining(
+    return EnergyTraining(
         particles, width=16, depth=2, iterations=500, batch=256, learning_rate=0.02, average=0.95, chunk=50
     )
 
@@ -75,9 +75,9 @@ def by_quadrature(models):
 @pytest.mark.parametrize("name", PARTICLES)
 def test_every_kind_of_particles_trains_to_the_exact_likelihood(problem, name):
     _, bases, *_ = problem
-    fit = fit_tilted(jr.key(1), *problem, settings=settings(PARTICLES[name]), sees_theta=True)
-    lost, log_z, spread = by_quadrature(TiltedModel(bases, fit.energies))
-    nothing_learnt, *_ = by_quadrature(TiltedModel(bases, NoEnergy()))
+    fit = fit_energies(jr.key(1), *problem, settings=settings(PARTICLES[name]), sees_theta=True)
+    lost, log_z, spread = by_quadrature(EnergyModel(bases, fit.energies))
+    nothing_learnt, *_ = by_quadrature(EnergyModel(bases, NoEnergy()))
     assert nothing_learnt > 0.4  # nats per row
     assert 0 < lost < 0.05
     assert spread < 0.15  # Z(theta) hardly depends on theta: the likelihood needs no correction
@@ -89,7 +89,7 @@ def test_every_kind_of_particles_trains_to_the_exact_likelihood(problem, name):
 
 def test_an_energy_that_does_not_see_theta_learns_less(problem):
     _, bases, *_ = problem
-    fit = fit_tilted(jr.key(1), *problem, settings=settings(PARTICLES["of the base"]), sees_theta=False)
-    lost, *_ = by_quadrature(TiltedModel(bases, fit.energies))
+    fit = fit_energies(jr.key(1), *problem, settings=settings(PARTICLES["of the base"]), sees_theta=False)
+    lost, *_ = by_quadrature(EnergyModel(bases, fit.energies))
     assert lost > 0.1
     assert fit.gain > 0.1

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from unle.models import AbstractEnergy, ConditionalGaussian, NoCorrection, NoEnergy, TiltedModel
+from unle.models import AbstractEnergy, ConditionalGaussian, EnergyModel, NoCorrection, NoEnergy
 from unle.train import certify
 from unle.train.certificate import pareto_k
 
@@ -28,7 +28,7 @@ class Steep(AbstractEnergy):
 
 def stacked(energy, slope):
     base = ConditionalGaussian(jnp.zeros(1), jnp.full((1, 1), slope), jnp.eye(1), NoCorrection())
-    return jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), TiltedModel(base, energy))
+    return jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), EnergyModel(base, energy))
 
 
 def certificate(a=0.5, hole=0.0, *, slope=2.0, tails=0.0, log_z=None):

@@ -8,7 +8,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from unle.models import ConditionalGaussian, FixedMeasure, Mlp, MlpEnergy, NeuralCorrection, TiltedModel
+from unle.models import ConditionalGaussian, EnergyModel, FixedMeasure, Mlp, MlpEnergy, NeuralCorrection
 from unle.space import Prior, fit_theta_space
 from unle.train import JointSpace
 
@@ -71,7 +71,7 @@ def evaluate(joint, model):
 @pytest.fixture(params=BASES)
 def evaluated(request, joint):
     energy = filled(jax.eval_shape(lambda: MlpEnergy.initial(jr.key(0), DIM, DATA, width=4, depth=1, bound=5.0)), 2)
-    return evaluate(joint, TiltedModel(BASES[request.param](), energy))
+    return evaluate(joint, EnergyModel(BASES[request.param](), energy))
 
 
 def test_density_is_prior_times_base_times_tilt(joint, evaluated):

@@ -15,7 +15,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from unle.errors import InputError
-from unle.models import AbstractEnergy, ConditionalGaussian, FixedMeasure, Mlp, NeuralCorrection, TiltedModel
+from unle.models import AbstractEnergy, ConditionalGaussian, EnergyModel, FixedMeasure, Mlp, NeuralCorrection
 from unle.space import Prior, fit_theta_space
 from unle.train import BaseParticles, Batch, DataParticles, JointSpace, PersistentChains, Splits, WarmSmc, validate
 from unle.train.energy_training import energy_gap
@@ -86,20 +86,20 @@ def t_scores(estimates, exact=0.0):
 @eqx.filter_jit
 def follow(particles, joint, base, keys):
     """Carry particles from the base to the tilted model, as training does, and return them."""
-    new = TiltedModel(base, Known(jnp.array([A, B, C])))
+    new = EnergyModel(base, Known(jnp.array([A, B, C])))
 
     def one(key):
         key_init, key_renew, key_steps = jr.split(key, 3)
 
         def step(carry, key):
             state, old, _ = carry
-            state, cloud = particles.advance(key, joint, state, TiltedModel(base, old), new, NO_BATCH)
+            state, cloud = particles.advance(key, joint, state, EnergyModel(base, old), new, NO_BATCH)
             return (state, new.energy, cloud._replace(of_base=jnp.asarray(cloud.of_base))), None
 
         flat, between = Known(jnp.array([0.0, 0.0, 1.0])), Known(jnp.array([0.2, 0.3, 1.2]))
         # Renewed with another energy than the one to be followed, as at the beginning of a chunk.
         t = jr.normal(jr.fold_in(key_init, 1), (4000, 1))  # the prior, as data that come from it
-        state = particles.renew(key_renew, joint, particles.init(key_init, joint, base, t), TiltedModel(base, between))
+        state = particles.renew(key_renew, joint, particles.init(key_init, joint, base, t), EnergyModel(base, between))
         shapes = jax.eval_shape(step, (state, flat, None), key_steps)[0][2]
         cloud = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         (state, _, cloud), _ = jax.lax.scan(step, (state, flat, cloud), jr.split(key_steps, 40))
@@ -120,7 +120,7 @@ def test_gain_and_normaliser_are_exact(followed, joint):
     t, r = exact_rows(np.random.default_rng(0), ROWS)
     held_out = jnp.stack([jnp.arange(k, ROWS, REPLICATES) for k in range(REPLICATES)])
     splits = Splits(held_out, held_out)
-    models = stacked(TiltedModel(base(), Known(jnp.array([A, B, C]))))
+    models = stacked(EnergyModel(base(), Known(jnp.array([A, B, C]))))
     scores = validate(jr.split(jr.key(2), REPLICATES), joint, models, t, r, splits, particles, states)
     exact = A**2 / (2 * (C - B**2)) - 0.5 * np.log(C - B**2)
     # Unbiased for Z itself, not for its logarithm.
@@ -188,7 +188,7 @@ def test_parameters_of_sorted_data_are_sampled_from_all_of_them(particles, joint
 @pytest.mark.parametrize("kind", [PersistentChains, WarmSmc])
 def test_particles_at_the_data_keep_to_their_parameters(kind, joint):
     """Data of two parameters only: particles are at these, and in the shares of the tilted model."""
-    particles, model = kind(n=4000), TiltedModel(base(), Known(jnp.array([A, B, C])))
+    particles, model = kind(n=4000), EnergyModel(base(), Known(jnp.array([A, B, C])))
     t = jnp.array([[-2.0], [1.0]])
 
     @eqx.filter_jit

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from unle.models import AbstractEnergy, ConditionalGaussian, Mlp, NeuralCorrection, TiltedModel
+from unle.models import AbstractEnergy, ConditionalGaussian, EnergyModel, Mlp, NeuralCorrection
 from unle.space import Prior, fit_theta_space
 from unle.train import Batch, JointSpace, PairedChains, PairedSmc
 from unle.train.energy_training import energy_gap
@@ -66,7 +66,7 @@ def followed(request, joint, base, t):
 
         def step(state, i):
             share = jnp.minimum(i / 20, 1.0)  # an energy that changes while pairs are visited in turn
-            now = TiltedModel(base, Known(jnp.array([A, B, 1.0 + (C - 1.0) * share])))
+            now = EnergyModel(base, Known(jnp.array([A, B, 1.0 + (C - 1.0) * share])))
             rows = order[(i * BATCH + jnp.arange(BATCH)) % PAIRS]
             return particles.advance(jr.fold_in(key_steps, i), joint, state, now, now, Batch(rows, t[rows]))[0], None
 
@@ -97,7 +97,7 @@ def test_each_pair_has_particles_of_its_own_conditional(followed, t):
 
 def test_log_normalisers_are_those_of_each_parameter(followed, joint, base):
     particles, state, _ = followed
-    model = TiltedModel(base, Known(jnp.array([A, B, C])))
+    model = EnergyModel(base, Known(jnp.array([A, B, C])))
     t = jnp.linspace(-1.0, 3.0, 9)[:, None]
     log_z, share = type(particles)(importance=20_000).log_z(jr.key(3), joint, state, model, t)
     exact = (A + B * np.asarray(t)[:, 0]) ** 2 / (2 * C) - 0.5 * np.log(C)
@@ -118,7 +118,7 @@ def test_the_conditional_likelihood_is_flat_at_the_truth_and_nowhere_else(follow
         visit = eqx.filter_jit(
             jax.vmap(
                 lambda key, rows: particles.advance(
-                    key, joint, state, TiltedModel(base, truth), TiltedModel(base, truth), Batch(rows, t[rows])
+                    key, joint, state, EnergyModel(base, truth), EnergyModel(base, truth), Batch(rows, t[rows])
                 )[1]._replace(of_base=jnp.asarray(0.0))
             )
         )

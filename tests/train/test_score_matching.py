@@ -11,7 +11,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from unle.errors import FitError, InputError
-from unle.models import AbstractEnergy, FixedMeasure, TiltedModel
+from unle.models import AbstractEnergy, EnergyModel, FixedMeasure
 from unle.train import Descent, Rows, ScoreMatching, descend, make_splits
 from unle.train.score_matching import exact_loss, matched, sliced_loss
 
@@ -72,7 +72,7 @@ def test_the_loss_is_lowest_at_the_gaussian_of_the_data(loss, slices, pairs):
 def no_curvature(key, trained, fixed, t, w):
     """The loss without its first term, which is all that keeps a density from becoming flat."""
     static, base, _ = fixed
-    model = TiltedModel(base, eqx.combine(trained, static))
+    model = EnergyModel(base, eqx.combine(trained, static))
     return jnp.mean(jax.vmap(lambda t, w: matched(model, t, w, jnp.zeros((1, 1))))(t, w))
 
 
@@ -105,7 +105,7 @@ class Cubic(AbstractEnergy):
 
 def test_slices_in_all_signs_add_up_to_the_trace():
     t, w = jnp.array([0.3]), jnp.array([0.5, -0.2, 1.1])
-    model = TiltedModel(FixedMeasure(jnp.zeros(3), jnp.asarray(10.0)), Cubic())
+    model = EnergyModel(FixedMeasure(jnp.zeros(3), jnp.asarray(10.0)), Cubic())
     signs = jnp.array(list(itertools.product([-1.0, 1.0], repeat=3)))
 
     @jax.jit

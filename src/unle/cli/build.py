@@ -9,7 +9,7 @@ from unle.methods import AUNLE, NLE, SMNLE, SNLE, SUNLE, ByExchange, Divi, Onlin
 from unle.methods.memory_limit import as_bytes
 from unle.methods.sequential import round_sizes
 from unle.models import Maf, SplineFlow
-from unle.train import Descent, ScoreMatching, TiltedTraining
+from unle.train import Descent, EnergyTraining, ScoreMatching
 
 METHODS = ("aunle", "sunle", "nle", "snle", "smnle")
 FLOWS = {"maf": Maf(), "spline": SplineFlow()}
@@ -54,7 +54,7 @@ def build(settings: RunSettings, model: Any) -> Any:
             parts["training"] = replace(normaliser.energies, iterations=iterations)
         return SUNLE(prior, model.simulator, normaliser=normaliser, proposals=PROPOSALS[settings.every_round], **parts)
     if iterations is not None:
-        parts["training"] = TiltedTraining(iterations=iterations)
+        parts["training"] = EnergyTraining(iterations=iterations)
     if settings.repetition is not None:
         parts["repetition"] = settings.repetition
     return AUNLE(prior, **parts)

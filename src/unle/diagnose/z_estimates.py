@@ -14,7 +14,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models import Ensemble, TiltedModel
+from unle.models import EnergyModel, Ensemble
 from unle.samplers import ess, log_mean_exp
 
 CHUNK = 8  # values of theta at once: keeps the memory at a few tens of megabytes
@@ -69,7 +69,7 @@ def _log_z_halves(
 
     v = eqx.filter_vmap(draws)(jr.split(key, likelihood.size), likelihood.models.base)
 
-    def one_member(model: TiltedModel, v, t):
+    def one_member(model: EnergyModel, v, t):
         log_tilt = jax.vmap(lambda v: model.log_tilt_whitened(t, v))(v)
         return jax.vmap(log_mean_exp)(log_tilt.reshape(2, per_half)), ess(log_tilt)
 

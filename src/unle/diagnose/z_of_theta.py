@@ -38,7 +38,7 @@ from unle.diagnose.likelihoods import Members, members_within
 from unle.diagnose.record import Verdict
 from unle.diagnose.z_estimates import estimate_log_c, estimate_log_z, sd_without_noise
 from unle.errors import InputError
-from unle.models import Ensemble, TiltedLikelihood
+from unle.models import EnergyLikelihood, Ensemble
 from unle.posterior import Draws, Posterior
 from unle.samplers import systematic_indices
 
@@ -233,7 +233,7 @@ def z_uniformity(
 
 
 def _members(likelihood: Any) -> Members:
-    if isinstance(likelihood, TiltedLikelihood):
+    if isinstance(likelihood, EnergyLikelihood):
         arrays, static = eqx.partition(likelihood.model, eqx.is_array)
         models = eqx.combine(jax.tree.map(lambda leaf: leaf[None], arrays), static)
         alone = Ensemble(likelihood.theta_space, likelihood.x_space, models, likelihood.log_z[None])

@@ -35,14 +35,14 @@ from unle.space import Prior
 from unle.space.host_device import split
 from unle.train import (
     AbstractBaseTraining,
+    EnergyTraining,
     GaussianTraining,
     JointSpace,
     PairedChains,
     PairedSmc,
     PersistentChains,
-    TiltedTraining,
     WarmSmc,
-    compile_tilted,
+    compile_energies,
     fit_shared_or_whole,
 )
 
@@ -72,7 +72,7 @@ class AUNLE(AbstractAmortised):
 
     prior: Prior
     base: AbstractBaseTraining = GaussianTraining()
-    training: TiltedTraining = TiltedTraining()
+    training: EnergyTraining = EnergyTraining()
     members: int = eqx.field(static=True, default=4)
     sampler: AbstractPosteriorSampler = TemperedSmc()
     repetition: bool = eqx.field(static=True, default=True, kw_only=True)
@@ -140,7 +140,7 @@ class AUNLE(AbstractAmortised):
         if pairs.rows.stream is not None and isinstance(self.training.particles, PairedChains | PairedSmc):
             raise InputError(
                 "expected particles that do not belong to single simulations, of which only some are in "
-                "memory at a time; try training=TiltedTraining(DataParticles())."
+                "memory at a time; try training=EnergyTraining(DataParticles())."
             )
         return pairs
 
@@ -154,7 +154,7 @@ class AUNLE(AbstractAmortised):
         def compile_training() -> None:
             if expected is not None:
                 joint = JointSpace.of(self.prior, pairs.theta_space)
-                compile_tilted(joint, in_two_views(expected), rows, settings=self.training)
+                compile_energies(joint, in_two_views(expected), rows, settings=self.training)
 
         with meanwhile(compile_training):
             return self.base.fit(key, rows)

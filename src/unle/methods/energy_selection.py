@@ -23,22 +23,22 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models import AbstractBase, Ensemble, FixedMeasure, NoEnergy, TiltedModel
+from unle.models import AbstractBase, EnergyModel, Ensemble, FixedMeasure, NoEnergy
 from unle.space import ThetaSpace, XSpace
 from unle.space.host_device import keys, on_device, split
 from unle.train import (
     AbstractParticles,
     Certificate,
     DataParticles,
+    EnergyFit,
+    EnergyTraining,
     JointSpace,
     Rows,
-    TiltedFit,
-    TiltedTraining,
     WarmStart,
     base_scores,
     certify,
+    fit_energies,
     fit_noise,
-    fit_tilted,
     is_better,
     pair_particles,
     simplest_as_good,
@@ -66,7 +66,7 @@ class Selected(NamedTuple):
     """
 
     choice: "Choice"
-    fit: TiltedFit
+    fit: EnergyFit
     kind: str
     why: str
     noise: bool = False
@@ -93,7 +93,7 @@ class Choice(NamedTuple):
         replaced: how many members had clearly not learned what the best one had, and gave way to it.
     """
 
-    models: TiltedModel
+    models: EnergyModel
     log_z: Float[Array, " member"]
     gain: float
     rows: Float[np.ndarray, "member row"] | float = 0.0
@@ -111,13 +111,13 @@ class Choice(NamedTuple):
 
 
 def best_energies(
-    key: PRNGKeyArray, train: Callable[..., TiltedFit], *, start: WarmStart | None = None
-) -> tuple[TiltedFit, str]:
+    key: PRNGKeyArray, train: Callable[..., EnergyFit], *, start: WarmStart | None = None
+) -> tuple[EnergyFit, str]:
     """Train energies of several kinds, and return the simplest that is as good, and its name.
 
     Args:
         key: randomness of the trainings.
-        train: trains energies of one kind, as `unle.train.fit_tilted` does with sees_theta, start, share and aim.
+        train: trains energies of one kind, as `unle.train.fit_energies` does with sees_theta, start, share and aim.
         start: what full energies begin with, if not with nothing.
     """
     key_free, key_full, key_continued = split(key, 3)
@@ -135,7 +135,7 @@ def best_energies(
     return kinds[name], name
 
 
-def _clearly_gains(fit: TiltedFit) -> bool:
+def _clearly_gains(fit: EnergyFit) -> bool:
     """Return whether energies gain more than two standard errors over the bases; False for NaN."""
     return fit.validation is not None and is_better(fit.validation.rows, errors=KEEP_ERRORS)
 
@@ -146,7 +146,7 @@ def select_model(
     bases: AbstractBase,
     rows: Rows,
     *,
-    settings: TiltedTraining,
+    settings: EnergyTraining,
     view: Callable[[AbstractBase], AbstractBase],
     metrics: Callable[..., None],
     start: WarmStart | None = None,
@@ -180,7 +180,7 @@ def select_model(
     ) -> Selected:
         seen, particles = view(bases), settings.particles
         train = partial(
-            fit_tilted,
+            fit_energies,
             joint=joint,
             bases=seen,
             rows=rows,
@@ -202,7 +202,7 @@ def select_energy(
     key: PRNGKeyArray,
     joint: JointSpace,
     bases: AbstractBase,
-    fit: TiltedFit,
+    fit: EnergyFit,
     rows: Rows,
     particles: AbstractParticles,
     *,
@@ -214,10 +214,10 @@ def select_energy(
     right, energies differ from zero by chance alone.  Rows and draws are others than those that training stopped by.
     What is kept is returned, and why, in a few words; arguments are those of `select_model`.
     """
-    bases_only = Choice(TiltedModel(bases, NoEnergy()), on_device(np.zeros(rows.members)), 0.0)
+    bases_only = Choice(EnergyModel(bases, NoEnergy()), on_device(np.zeros(rows.members)), 0.0)
     if fit.validation is None:
         return bases_only, "energies did not raise the held-out likelihood in training"
-    models = TiltedModel(bases, fit.energies)
+    models = EnergyModel(bases, fit.energies)
     scores = validate(keys(key, rows.members), joint, models, *rows.table, particles, fit.particles).of(rows.deciding)
     ess, draws = np.asarray(scores.ess), particles.normaliser_draws
     gains = np.asarray(scores.rows)

@@ -16,7 +16,7 @@ import numpy as np
 
 from unle.methods.abstract_method import AbstractAmortised
 from unle.methods.training_pairs import standardised_pairs
-from unle.models import AbstractFlow, Ensemble, Maf, NoEnergy, TiltedModel
+from unle.models import AbstractFlow, EnergyModel, Ensemble, Maf, NoEnergy
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import Descent, FlowTraining
@@ -56,5 +56,5 @@ class NLE(AbstractAmortised):
         )
         held_out = -float(np.mean(np.asarray(outcome.losses)))
         metrics(stage="fitted", held_out_log_likelihood=held_out, steps=outcome.steps)
-        ensemble = Ensemble(pairs.theta_space, pairs.x_space, TiltedModel(flows, NoEnergy()), jnp.zeros(self.members))
+        ensemble = Ensemble(pairs.theta_space, pairs.x_space, EnergyModel(flows, NoEnergy()), jnp.zeros(self.members))
         return Posterior(self.prior, pairs.given_valid(key_validity, ensemble, metrics), self.sampler)

@@ -29,10 +29,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.methods.energy_selection import TRAINED_SHARE
 from unle.models import (
     ConditionalLikelihood,
+    EnergyModel,
     Ensemble,
     LogNormaliser,
     Normalised,
-    TiltedModel,
     TractableLikelihood,
     geometric_pool,
     mixture,
@@ -40,17 +40,17 @@ from unle.models import (
 from unle.posterior import AbstractDoublyIntractableSampler, Exchange
 from unle.train import (
     DataParticles,
+    EnergyTraining,
     LogNormaliserTraining,
     OnlineTraining,
     PairedChains,
-    TiltedTraining,
     fit_log_normaliser,
     online_start,
     online_update,
 )
 
 ONLINE_BATCH = 256
-PATIENT = TiltedTraining(DataParticles(n=512), iterations=1000, weight_decay=0.1, patience=10)  # with one view of data
+PATIENT = EnergyTraining(DataParticles(n=512), iterations=1000, weight_decay=0.1, patience=10)  # with one view of data
 CONDITIONAL = replace(PATIENT, particles=PairedChains(moves=3), learning_rate=0.01)
 
 
@@ -106,7 +106,7 @@ class Fitted(NamedTuple):
 class AbstractNormaliser(eqx.Module):
     """How energies are trained, and how their likelihood is made fit for a posterior."""
 
-    energies: eqx.AbstractVar[TiltedTraining]
+    energies: eqx.AbstractVar[EnergyTraining]
 
     @abc.abstractmethod
     def __call__(self, key: PRNGKeyArray, fitted: Fitted) -> Resolved:
@@ -124,7 +124,7 @@ class Tilted(AbstractNormaliser):
         >>> sunle = unle.SUNLE(prior, simulator, normaliser=unle.Tilted())  # the default  # doctest: +SKIP
     """
 
-    energies: TiltedTraining = PATIENT
+    energies: EnergyTraining = PATIENT
 
     def __call__(self, key, fitted):
         """Return the ensemble as it is: its Z is constant as far as training got."""
@@ -145,7 +145,7 @@ class Divi(AbstractNormaliser):
     """
 
     training: LogNormaliserTraining = LogNormaliserTraining()
-    energies: TiltedTraining = CONDITIONAL
+    energies: EnergyTraining = CONDITIONAL
 
     def __call__(self, key, fitted):
         """Fit one log-normaliser per member."""
@@ -170,7 +170,7 @@ class Online(AbstractNormaliser):
     online: OnlineTraining = OnlineTraining()
     training: LogNormaliserTraining = LogNormaliserTraining(iterations=300)
     steps: int = eqx.field(static=True, default=1000)
-    energies: TiltedTraining = CONDITIONAL
+    energies: EnergyTraining = CONDITIONAL
 
     def __call__(self, key, fitted):
         """Recycle the particles, then fit."""
@@ -205,7 +205,7 @@ class ByExchange(AbstractNormaliser):
 
     sampler: Exchange = Exchange()
     surrogate: LogNormaliserTraining = LogNormaliserTraining(particles=128, temperatures=1, iterations=300)
-    energies: TiltedTraining = CONDITIONAL
+    energies: EnergyTraining = CONDITIONAL
 
     def __call__(self, key, fitted):
         """Pool the members, and leave Z(theta) to the sampler."""
@@ -225,7 +225,7 @@ def _divided(key, members, theta, training: LogNormaliserTraining, starts: Seque
 
 
 @eqx.filter_jit
-def _recycled(key, model: TiltedModel, t, v, settings: OnlineTraining, steps: int) -> LogNormaliser:
+def _recycled(key, model: EnergyModel, t, v, settings: OnlineTraining, steps: int) -> LogNormaliser:
     key_start, key_rows = jr.split(key)
     batch = min(ONLINE_BATCH, t.shape[0])
 

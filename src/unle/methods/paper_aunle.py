@@ -19,7 +19,7 @@ from unle.methods.abstract_method import AbstractAmortised
 from unle.methods.metrics import record_printed_fit, warn_of_divergence
 from unle.methods.simulation_inputs import apply_space, valid_pairs
 from unle.methods.training_pairs import order_of_rows
-from unle.models import TiltedLikelihood, TiltedModel
+from unle.models import EnergyLikelihood, EnergyModel
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.samplers import Mala
 from unle.simulators import Simulations
@@ -65,8 +65,8 @@ class PaperAUNLE(AbstractAmortised):
         )
         record_printed_fit(metrics, fit, recoveries=fit.recoveries)
         warn_of_divergence([fit], instead="AUNLE(prior)")
-        model = TiltedModel(measure(x_space.dim), fit.energy)
-        likelihood = TiltedLikelihood(theta_space, x_space, model, on_device(0.0))
+        model = EnergyModel(measure(x_space.dim), fit.energy)
+        likelihood = EnergyLikelihood(theta_space, x_space, model, on_device(0.0))
         # Failures need no other factor: trained on valid rows under the prior, the model has P(valid | theta) in it.
         return Posterior(self.prior, likelihood, self.sampler)
 

@@ -38,10 +38,10 @@ from unle.methods.simulation_inputs import FEWEST, apply_space
 from unle.models import (
     AlwaysValid,
     ConditionalLikelihood,
+    EnergyModel,
     LogNormaliser,
     MlpEnergy,
     Normalised,
-    TiltedModel,
     with_validity,
 )
 from unle.posterior import Posterior, WalkingExchange, WarmChains
@@ -249,7 +249,7 @@ class PaperSUNLE(AbstractSequential):
         t = t[rng.permutation(len(t))]
         nearest = KDTree(np.asarray(frame.t)).query(t)[1]
         w = np.asarray(fit.particles.positions)[nearest, 0]
-        model = TiltedModel(measure(frame.x_space.dim), fit.energy)
+        model = EnergyModel(measure(frame.x_space.dim), fit.energy)
         settings = self.normaliser.training
         return fit_divi(key_fit, model, on_device(t), on_device(w), chains=self.divi, settings=settings).log_normaliser
 
@@ -266,7 +266,7 @@ class PaperSUNLE(AbstractSequential):
     ) -> Posterior:
         """Return the posterior: an ordinary one if log Z(theta) was learned, else for the exchange algorithm."""
         key_valid, key_rows = split(key, 2)
-        model = TiltedModel(measure(frame.x_space.dim), fit.energy)
+        model = EnergyModel(measure(frame.x_space.dim), fit.energy)
         likelihood = ConditionalLikelihood(frame.theta_space, frame.x_space, model)
         sims, validity = state.simulations, AlwaysValid()
         if not sims.valid.all():

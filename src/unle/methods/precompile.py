@@ -11,16 +11,16 @@ import numpy as np
 
 from unle.methods.region_fit import RegionFit
 from unle.methods.training_pairs import Pairs
-from unle.models import AbstractBase, AbstractLikelihood, Ensemble, TiltedModel, length_seen, reach_of
+from unle.models import AbstractBase, AbstractLikelihood, EnergyModel, Ensemble, length_seen, reach_of
 from unle.posterior import AbstractPosteriorSampler, precompile_sampler
 from unle.space import Prior
 from unle.space.host_device import on_device
-from unle.train import TiltedTraining
+from unle.train import EnergyTraining
 
 
 def sampler_compiled_for(
     prior: Prior,
-    training: TiltedTraining,
+    training: EnergyTraining,
     data: Pairs | RegionFit,
     bases: AbstractBase,
     sampler: AbstractPosteriorSampler,
@@ -43,6 +43,6 @@ def sampler_compiled_for(
         reach = reach_of(bases, sizes[1], members=members)
         energies = training.untrained(sizes[0], length_seen(bases, *sizes), members=members, reach=reach)
         zeros = on_device(np.zeros(members))
-        return wrap(Ensemble(data.theta_space, data.x_space, TiltedModel(bases, energies), zeros))
+        return wrap(Ensemble(data.theta_space, data.x_space, EnergyModel(bases, energies), zeros))
 
     return precompile_sampler(prior, likelihood, sampler)

@@ -18,10 +18,10 @@ from unle.methods.simulation_inputs import FEWEST, apply_space, spread_and_stand
 from unle.models import (
     AbstractBase,
     AlwaysValid,
+    EnergyModel,
     Ensemble,
     NoEnergy,
     Region,
-    TiltedModel,
     geometric_mean,
     over_cells,
     with_validity,
@@ -66,7 +66,7 @@ class RegionFit(NamedTuple):
     @property
     def likelihood(self) -> Ensemble:
         """The likelihood of valid data, by the bases alone; see `restrict`."""
-        models, zeros = TiltedModel(self.bases, NoEnergy()), on_device(np.zeros(self.rows.members))
+        models, zeros = EnergyModel(self.bases, NoEnergy()), on_device(np.zeros(self.rows.members))
         return Ensemble(self.theta_space, self.x_space, models, zeros)
 
     def restrict(self, likelihood: Any) -> Any:

@@ -39,14 +39,14 @@ from unle.space import Prior
 from unle.train import (
     AbstractBaseTraining,
     Carried,
+    EnergyFit,
+    EnergyTraining,
     Frame,
     GaussianTraining,
     JointSpace,
     Rows,
-    TiltedFit,
-    TiltedTraining,
     WarmStart,
-    fit_tilted,
+    fit_energies,
     warm_start,
 )
 
@@ -87,7 +87,7 @@ class SUNLE(AbstractSequential):
     base: AbstractBaseTraining = GaussianTraining(batch=256, weight_decay=0.05)
     members: int = eqx.field(static=True, default=5)
     normaliser: AbstractNormaliser = Tilted()
-    training: TiltedTraining | None = None
+    training: EnergyTraining | None = None
     sampler: AbstractPosteriorSampler = TemperedSmc()
     proposals: str = eqx.field(static=True, default="best", kw_only=True)
 
@@ -177,13 +177,13 @@ class SUNLE(AbstractSequential):
         return choice.ensemble(state.fitting.theta_space, state.fitting.x_space), carried
 
     def _energies_so_far(
-        self, key: PRNGKeyArray, state: RoundState, settings: TiltedTraining
-    ) -> tuple[TiltedFit, Choice, Carried]:
+        self, key: PRNGKeyArray, state: RoundState, settings: EnergyTraining
+    ) -> tuple[EnergyFit, Choice, Carried]:
         """Train energies in the middle of the rounds, from those of the round before."""
         key_fit, key_select = jr.split(key)
         joint, frame, rows = _energy_data(state)
         bases = in_one_view(frame.bases)
-        fit = fit_tilted(
+        fit = fit_energies(
             key_fit,
             joint,
             bases,
@@ -197,7 +197,7 @@ class SUNLE(AbstractSequential):
         return fit, choice, Carried.of(frame, fit.energies, fit.particles)
 
     @property
-    def _settings(self) -> TiltedTraining:
+    def _settings(self) -> EnergyTraining:
         return self.training or self.normaliser.energies
 
     def _train_energies(self, key: PRNGKeyArray, state: RoundState, metrics: Callable[..., None]) -> Selected:
@@ -218,7 +218,7 @@ class SUNLE(AbstractSequential):
         record_validity(metrics, state.fitting.validity)
         return selected
 
-    def _sampler_compiled(self, state: RoundState, settings: TiltedTraining) -> AbstractContextManager[None]:
+    def _sampler_compiled(self, state: RoundState, settings: EnergyTraining) -> AbstractContextManager[None]:
         """Compile the sampler of jointly trained energies meanwhile; of the others the shapes are not known yet."""
         if not isinstance(self.normaliser, Tilted):
             return nullcontext()
@@ -238,7 +238,7 @@ def _warm_start(state: RoundState, frame: Frame, rows: Rows) -> WarmStart | None
     return None if state.carried is None else warm_start(state.carried, frame, pairs=len(rows.t))
 
 
-def _fitted(state: RoundState, fit: TiltedFit, ensemble: Ensemble) -> Fitted:
+def _fitted(state: RoundState, fit: EnergyFit, ensemble: Ensemble) -> Fitted:
     gains = fit.gains
     order = [int(k) for k in np.argsort(-gains)]
     if state.number:

@@ -4,7 +4,7 @@ A model works with standardised parameters t and data w, one point at a time; ar
 leading axis.  A likelihood takes raw theta and x: what a posterior is made of.
 
 Read in this order: `mlp` (the one network), `bases` with `corrections`, `mixture_noise`, `flows` and `repeated` (base
-densities), `views` (what an energy sees), `tilted_model` (energies), `likelihood`, `ensembles`,
+densities), `views` (what an energy sees), `energy_model` (energies), `likelihood`, `ensembles`,
 `conditional_likelihood` and `log_normaliser` (normalisers that depend on theta), `validity` (simulations that fail),
 `cell_likelihood` (counts and other atoms).
 
@@ -31,14 +31,14 @@ from unle.models.corrections import (
     monomial_count,
     monomials,
 )
+from unle.models.energy_model import AbstractEnergy, EnergyModel, MlpEnergy, NoEnergy
 from unle.models.ensembles import Consensus, Ensemble, Mixture, geometric_mean, mixture, unstacked
 from unle.models.flows import AbstractFlow, Flow, Maf, SplineFlow, check_flows
-from unle.models.likelihood import AbstractLikelihood, Tempered, TiltedLikelihood, TractableLikelihood
+from unle.models.likelihood import AbstractLikelihood, EnergyLikelihood, Tempered, TractableLikelihood
 from unle.models.log_normaliser import LogNormaliser, Normalised
 from unle.models.mixture_noise import MixtureNoise, NoisyBase, with_noise
 from unle.models.mlp import Mlp
 from unle.models.repeated import Repeated
-from unle.models.tilted_model import AbstractEnergy, MlpEnergy, NoEnergy, TiltedModel
 from unle.models.validity import (
     AbstractValidity,
     AlwaysValid,
@@ -91,8 +91,8 @@ __all__ = [
     "Repeated",
     "SplineFlow",
     "Tempered",
-    "TiltedLikelihood",
-    "TiltedModel",
+    "EnergyLikelihood",
+    "EnergyModel",
     "TractableLikelihood",
     "TwoViews",
     "ValidPower",

@@ -27,9 +27,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.models.bases import AbstractBase
+from unle.models.energy_model import EnergyModel
 from unle.models.ensembles import stacked, unstacked
 from unle.models.likelihood import AbstractLikelihood
-from unle.models.tilted_model import TiltedModel
 from unle.space import ThetaSpace, XSpace
 
 
@@ -74,7 +74,7 @@ class AbstractConditional(DoublyIntractableLikelihood):
 
     theta_space: eqx.AbstractVar[ThetaSpace]
     x_space: eqx.AbstractVar[XSpace]
-    model: eqx.AbstractVar[TiltedModel]
+    model: eqx.AbstractVar[EnergyModel]
 
     @abc.abstractmethod
     def reference_density(self) -> AbstractBase:
@@ -123,7 +123,7 @@ class ConditionalLikelihood(AbstractConditional):
 
     theta_space: ThetaSpace
     x_space: XSpace
-    model: TiltedModel
+    model: EnergyModel
 
     def reference_density(self):
         return self.model.base
@@ -145,7 +145,7 @@ class ReferencedLikelihood(AbstractConditional):
 
     theta_space: ThetaSpace
     x_space: XSpace
-    model: TiltedModel
+    model: EnergyModel
     reference: AbstractBase
 
     def reference_density(self):

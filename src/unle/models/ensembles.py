@@ -19,8 +19,8 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from unle.errors import InputError
-from unle.models.likelihood import AbstractLikelihood, AbstractWrapper, TiltedLikelihood, TractableLikelihood
-from unle.models.tilted_model import TiltedModel
+from unle.models.energy_model import EnergyModel
+from unle.models.likelihood import AbstractLikelihood, AbstractWrapper, EnergyLikelihood, TractableLikelihood
 from unle.space import ThetaSpace, XSpace
 
 Likelihood = TypeVar("Likelihood", bound=AbstractLikelihood)
@@ -41,7 +41,7 @@ class Ensemble(TractableLikelihood):
 
     theta_space: ThetaSpace
     x_space: XSpace
-    models: TiltedModel
+    models: EnergyModel
     log_z: Float[Array, " members"]
 
     @property
@@ -64,9 +64,9 @@ class Ensemble(TractableLikelihood):
         values = eqx.filter_vmap(lambda model: model.log_density(t, w))(self.models)
         return values - self.log_z
 
-    def member(self, k: int) -> TiltedLikelihood:
+    def member(self, k: int) -> EnergyLikelihood:
         """Return member k as a likelihood of its own."""
-        return TiltedLikelihood(self.theta_space, self.x_space, unstacked(self.models, k), self.log_z[k])
+        return EnergyLikelihood(self.theta_space, self.x_space, unstacked(self.models, k), self.log_z[k])
 
 
 class Mixture(AbstractWrapper):

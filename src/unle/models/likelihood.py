@@ -10,7 +10,7 @@ import abc
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from unle.models.tilted_model import TiltedModel
+from unle.models.energy_model import EnergyModel
 from unle.space import ThetaSpace, XSpace
 
 
@@ -56,7 +56,7 @@ class AbstractWrapper(TractableLikelihood):
         return self.likelihood.coordinates(x)
 
 
-class TiltedLikelihood(TractableLikelihood):
+class EnergyLikelihood(TractableLikelihood):
     r"""A tilted energy-based model with the maps from raw theta and x.
 
         log q(x | theta) = log q0(w | t) - E(t, w) - log Z_pi,   t = theta_space(theta), w = x_space(x)
@@ -70,7 +70,7 @@ class TiltedLikelihood(TractableLikelihood):
 
     theta_space: ThetaSpace
     x_space: XSpace
-    model: TiltedModel
+    model: EnergyModel
     log_z: Float[Array, ""]
 
     def space_of_x(self):

@@ -7,7 +7,7 @@ An energy that sees r alone has to learn from the data where the base has moved 
 wiggles.  With both (`TwoViews`) it takes what it needs.
 
 The last number that an energy is given is the squared distance |v|^2.  It is not an input of its network: beyond the
-distances that draws of the base reach, an energy fades out (`unle.models.tilted_model`).
+distances that draws of the base reach, an energy fades out (`unle.models.energy_model`).
 """
 
 import equinox as eqx

@@ -39,7 +39,10 @@ _CLASSES: dict[str, type] = {
     f"equinox.nn:{layer.__name__}": layer
     for layer in (eqx.nn.Identity, eqx.nn.LayerNorm, eqx.nn.Linear, eqx.nn.MLP, eqx.nn.Sequential)
 }
-RENAMED = {"Straight": "NoCorrection", "Bend": "PolynomialMean", "Flex": "NeuralCorrection"}  # classes in older files
+RENAMED = {  # classes in older files
+    **{"Straight": "NoCorrection", "Bend": "PolynomialMean", "Flex": "NeuralCorrection"},
+    **{"TiltedModel": "EnergyModel", "TiltedLikelihood": "EnergyLikelihood", "TiltedTraining": "EnergyTraining"},
+}
 _OWN_MODULE = re.compile(r"unle(\.[a-z][a-z0-9_]*)+")
 _Thing = TypeVar("_Thing", bound=Callable)
 

@@ -11,7 +11,7 @@ Read in this order:
 * bases: `base_training`, `descent`, `gaussian_base` with `regression`, `gaussian_process_fit` and `gaussian_network`,
   `noise_fit`, `shared_base` (repeated measurements);
 * energies: `joint` and `abstract_particles`, `importance_particles`, `persistent_particles`, `per_pair_particles`, then
-  `energy_training`, `tilted_fit`, `warm_starts`, `paper_fit`, `score_matching`;
+  `energy_training`, `energy_fit`, `warm_starts`, `paper_fit`, `score_matching`;
 * log Z(theta): `log_z`, `log_normaliser_fit`, `divi`, `online_log_z`;
 * P(valid | theta): `validity_fit`.
 
@@ -23,7 +23,8 @@ from unle.train.base_training import AbstractBaseTraining, FixedBase, FlowTraini
 from unle.train.certificate import Certificate, certify
 from unle.train.descent import Descended, Descent, descend
 from unle.train.divi import DiviChains, fit_divi
-from unle.train.energy_training import TiltedTraining
+from unle.train.energy_fit import EnergyFit, compile_energies, fit_energies
+from unle.train.energy_training import EnergyTraining
 from unle.train.gaussian_base import GaussianTraining, fit_gaussians
 from unle.train.importance_particles import BaseParticles, DataParticles
 from unle.train.joint import JointSpace
@@ -38,7 +39,6 @@ from unle.train.rows import Rows, Splits, held_out_size, make_splits
 from unle.train.score_matching import ScoreMatching, fit_score_matching
 from unle.train.shared_base import fit_shared_or_whole
 from unle.train.stream import Stream
-from unle.train.tilted_fit import TiltedFit, compile_tilted, fit_tilted
 from unle.train.validation import Validation, base_scores, is_better, simplest_as_good, standard_error, validate
 from unle.train.validity_fit import ValidityFit, ValidityTraining, fit_validity
 from unle.train.warm_starts import Carried, Frame, WarmStart, data_change, pair_particles, warm_start
@@ -73,8 +73,8 @@ __all__ = [
     "ScoreMatching",
     "Splits",
     "Stream",
-    "TiltedFit",
-    "TiltedTraining",
+    "EnergyFit",
+    "EnergyTraining",
     "Validation",
     "ValidityFit",
     "ValidityTraining",
@@ -82,7 +82,7 @@ __all__ = [
     "WarmStart",
     "base_scores",
     "certify",
-    "compile_tilted",
+    "compile_energies",
     "data_change",
     "descend",
     "estimate_log_z",
@@ -93,7 +93,7 @@ __all__ = [
     "fit_noise",
     "fit_score_matching",
     "fit_shared_or_whole",
-    "fit_tilted",
+    "fit_energies",
     "fit_validity",
     "held_out_size",
     "is_better",

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from unle.models import AbstractBase, TiltedModel
+from unle.models import AbstractBase, EnergyModel
 from unle.train.joint import JointSpace
 
 Seen = tuple[Float[Array, "particle dim"], Float[Array, "particle seen"]]  # (t, r): what an energy sees
@@ -69,7 +69,7 @@ class AbstractParticles(eqx.Module):
 
     @abc.abstractmethod
     def advance(
-        self, key: PRNGKeyArray, joint: JointSpace, state: Any, old: TiltedModel, new: TiltedModel, batch: Batch
+        self, key: PRNGKeyArray, joint: JointSpace, state: Any, old: EnergyModel, new: EnergyModel, batch: Batch
     ) -> tuple[Any, ParticleBatch]:
         """Turn particles of the old model into particles of the new one.
 
@@ -86,13 +86,13 @@ class AbstractParticles(eqx.Module):
         """Take over the particles of a warm start, if there are any; nothing to do for most."""
         return state
 
-    def renew(self, key: PRNGKeyArray, joint: JointSpace, state: Any, model: TiltedModel) -> Any:
+    def renew(self, key: PRNGKeyArray, joint: JointSpace, state: Any, model: EnergyModel) -> Any:
         """Prepare for another chunk of training, with the model as it is now; nothing to do for most."""
         return state
 
     @abc.abstractmethod
     def log_z(
-        self, key: PRNGKeyArray, joint: JointSpace, state: Any, model: TiltedModel, t: Float[Array, "m dim"]
+        self, key: PRNGKeyArray, joint: JointSpace, state: Any, model: EnergyModel, t: Float[Array, "m dim"]
     ) -> tuple[Float[Array, "*m"], Float[Array, ""]]:
         """Estimate the log-normaliser of a model, and return the smallest ESS/N met on the way.
 

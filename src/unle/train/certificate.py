@@ -29,7 +29,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int, Key
 
 from unle.compiling import large_program
-from unle.models import TiltedModel
+from unle.models import EnergyModel
 from unle.space.host_device import keys as host_keys
 from unle.train.abstract_particles import some_rows
 from unle.train.validation import standard_error
@@ -97,7 +97,7 @@ MOST_OUTWEIGH = 0.05
 
 
 def certify(
-    models: TiltedModel,
+    models: EnergyModel,
     log_z: Float[Array, " member"],
     t: Float[Array, "n dim"],
     w: Float[Array, "n data"],
@@ -133,8 +133,8 @@ def certify(
 
 
 @large_program
-def _examine(keys: Key[Array, " member"], models: TiltedModel, t, w, rows: Int[Array, "member row"]):
-    def of_member(key, model: TiltedModel, rows):
+def _examine(keys: Key[Array, " member"], models: EnergyModel, t, w, rows: Int[Array, "member row"]):
+    def of_member(key, model: EnergyModel, rows):
         key_rows, key_draws, key_other = jr.split(key, 3)
         at = some_rows(key_rows, t, MOST_PARAMETERS)
         v = model.base.draws_whitened(key_draws, DRAWS)

@@ -17,7 +17,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.compiling import TRAINING_OPTIONS, large_program
-from unle.models import LogNormaliser, TiltedModel
+from unle.models import EnergyModel, LogNormaliser
 from unle.samplers import AbstractKernel, Mala, SharedStepSize, run_chains
 from unle.train.log_normaliser_fit import LogNormaliserTraining, match_gradients
 
@@ -54,7 +54,7 @@ class DiviFit(NamedTuple):
 
 def fit_divi(
     key: PRNGKeyArray,
-    model: TiltedModel,
+    model: EnergyModel,
     t: Float[Array, "n dim"],
     w: Float[Array, "n data"],
     *,
@@ -80,7 +80,7 @@ def fit_divi(
 
 
 @partial(large_program, options=TRAINING_OPTIONS)
-def _gradients(key: PRNGKeyArray, model: TiltedModel, t, w, chains: DiviChains) -> tuple[Array, Array]:
+def _gradients(key: PRNGKeyArray, model: EnergyModel, t, w, chains: DiviChains) -> tuple[Array, Array]:
     key_warm, key_run = jr.split(key)
 
     def density(w, t):

@@ -18,7 +18,7 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from unle.models import AbstractBase, AbstractEnergy, MlpEnergy, TiltedModel
+from unle.models import AbstractBase, AbstractEnergy, EnergyModel, MlpEnergy
 from unle.samplers import normalise, over_devices
 from unle.train.abstract_particles import AbstractParticles, Batch, ParticleBatch
 from unle.train.importance_particles import DataParticles
@@ -80,7 +80,7 @@ class AbstractEnergyTraining(eqx.Module):
         )
 
 
-class TiltedTraining(AbstractEnergyTraining):
+class EnergyTraining(AbstractEnergyTraining):
     """Settings of tilted maximum likelihood; the defaults serve every task.
 
     Args:
@@ -218,7 +218,7 @@ def likelihood_steps(
         if settings.noise:
             key, key_noise = jr.split(key)
             r = r + settings.noise * jr.normal(key_noise, (r.size,)).reshape(r.shape)
-        old, new = TiltedModel(base, state.before), TiltedModel(base, energy)
+        old, new = EnergyModel(base, state.before), EnergyModel(base, energy)
         particles, moved = settings.particles.advance(key, joint, state.particles, old, new, Batch(rows, t))
         moved = over_devices(moved)
         (gap, ess), gradient = eqx.filter_value_and_grad(energy_gap, has_aux=True)(energy, (t, r), moved)
@@ -260,7 +260,7 @@ def _freeze_theta_weights(updates: MlpEnergy, dim_theta: int, visible: Bool[Arra
 
 
 def _online_steps(
-    online: OnlineState, model: TiltedModel, particles: ParticleBatch, settings: OnlineTraining
+    online: OnlineState, model: EnergyModel, particles: ParticleBatch, settings: OnlineTraining
 ) -> OnlineState:
     """Let log Z(theta) follow the energy: some steps, each on another part of the particles."""
     steps = min(settings.steps_per_iteration, len(particles.seen[0]))

@@ -20,7 +20,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models import AbstractBase, TiltedModel
+from unle.models import AbstractBase, EnergyModel
 from unle.space import Prior, ThetaSpace, unconstrained_draws
 from unle.space.host_device import keys, on_device
 
@@ -52,11 +52,11 @@ class AbstractSpace(eqx.Module):
         t, v = self.parts(position)
         return t, base.features_whitened(t, v)
 
-    def log_tilt(self, model: TiltedModel, position: Float[Array, " position"]) -> Float[Array, ""]:
+    def log_tilt(self, model: EnergyModel, position: Float[Array, " position"]) -> Float[Array, ""]:
         """Return -E at a position."""
         return model.log_tilt_whitened(*self.parts(position))
 
-    def log_density(self, model: TiltedModel, position: Float[Array, " position"]) -> Float[Array, ""]:
+    def log_density(self, model: EnergyModel, position: Float[Array, " position"]) -> Float[Array, ""]:
         """Return the tilted model's log-density at a position, up to a constant."""
         return self.log_reference(model.base, position) + self.log_tilt(model, position)
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models import LogNormaliser, TiltedModel
+from unle.models import EnergyModel, LogNormaliser
 from unle.train.loop import LARGEST_NORM
 
 
@@ -76,7 +76,7 @@ def online_start(
 
 def online_update(
     state: OnlineState,
-    model: TiltedModel,
+    model: EnergyModel,
     t: Float[Array, "batch dim"],
     v: Float[Array, "batch data"],
     *,

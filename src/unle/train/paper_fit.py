@@ -36,7 +36,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.compiling import TRAINING_OPTIONS, large_program
 from unle.errors import InputError, Outcome
-from unle.models import FixedMeasure, LogNormaliser, MlpEnergy, TiltedModel
+from unle.models import EnergyModel, FixedMeasure, LogNormaliser, MlpEnergy
 from unle.samplers import normalise
 from unle.space.host_device import on_device, split
 from unle.train.abstract_particles import Batch, ParticleBatch
@@ -190,7 +190,7 @@ def fit_as_printed(
         new, change, metrics = _chunk(key, before.state, joint, base, t, w, train, held_out, settings)
         values = {name: float(value) for name, value in metrics._asdict().items()}
         after = before.after(new, float(change), values, settings)
-        # Named as the records of `fit_tilted`: checks and figures read both.
+        # Named as the records of `fit_energies`: checks and figures read both.
         progress = {"chunk": number, "chunks": chunks, "sees_theta": True, "recoveries": after.recoveries}
         record = {**progress, **values, "gain": after.now}
         is_over = after.recoveries >= MOST_RECOVERIES or after.is_over_fitted
@@ -269,7 +269,7 @@ def _start(
     if known is not None and isinstance(particles, PairedState):
         positions = jnp.where(jnp.isnan(known), particles.positions, known)
         particles = particles._replace(positions=positions)
-    model, rows = TiltedModel(base, energy), Batch(held, t[held])
+    model, rows = EnergyModel(base, energy), Batch(held, t[held])
     particles, seen = settings.particles.advance(key_move, joint, particles, model, model, rows)
     return _State(EnergyState(energy, begin(settings.optimiser(), energy), particles, jnp.ones(()), online), seen)
 
@@ -290,7 +290,7 @@ def _chunk(
     key_order, key_steps, key_seen = jr.split(key, 3)
     fit, metrics = likelihood_steps((key_order, key_steps), state.fit, joint, base, (t, w), train, settings=settings)
     old, energy = state.fit.before, fit.weights.trained
-    last, new = TiltedModel(base, fit.before), TiltedModel(base, energy)
+    last, new = EnergyModel(base, fit.before), EnergyModel(base, energy)
     particles, seen = settings.particles.advance(key_seen, joint, fit.particles, last, new, Batch(held, t[held]))
     from_particles = 0.5 * sum(_mean_change(old, energy, moment) for moment in (state.seen, seen))
     from_held = jnp.mean(jax.vmap(lambda t, w: energy(t, w) - old(t, w))(t[held], w[held]))

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from unle.models import TiltedModel
+from unle.models import EnergyModel
 from unle.samplers import (
     AbstractKernel,
     AbstractStepSize,
@@ -102,7 +102,7 @@ class _Paired(AbstractParticles):
         log_weights = jax.vmap(lambda t: jax.vmap(lambda v: model.log_tilt_whitened(t, v))(v))(t)
         return jax.vmap(log_mean_exp)(log_weights), jnp.quantile(jax.vmap(ess)(log_weights), 0.1)
 
-    def _moved(self, key, model: TiltedModel, t, positions, step_state):
+    def _moved(self, key, model: EnergyModel, t, positions, step_state):
         """Offer each particle a fresh draw of the base, if `fresh`, and move it under the model at its own t."""
         key_draw, key_accept, key_move = jr.split(key, 3)
         dim = t.shape[1]
@@ -124,7 +124,7 @@ class _Paired(AbstractParticles):
         start = key_move, positions, density
         return move(*start, steps=self.moves, kernel=self.kernel, step_state=step_state, conditions=t)
 
-    def _visit(self, key, state: PairedState, model: TiltedModel, batch, positions, log_weights):
+    def _visit(self, key, state: PairedState, model: EnergyModel, batch, positions, log_weights):
         """Move the particles of a batch, and write them back."""
         t = jnp.repeat(batch.t, self.n, axis=0)
         run = self._moved(key, model, t, positions.reshape(t.shape[0], -1), state.step_state)

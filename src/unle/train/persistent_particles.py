@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unle.errors import InputError
-from unle.models import AbstractBase, FixedMeasure, TiltedModel
+from unle.models import AbstractBase, EnergyModel, FixedMeasure
 from unle.samplers import (
     AbstractKernel,
     AbstractStepSize,
@@ -211,7 +211,7 @@ class WarmSmc(_Moving):
         return state, self._as_batch(space, new.base, state, info.acceptance)
 
 
-def _refreshed(key, space: AbstractSpace, positions, model: TiltedModel):
+def _refreshed(key, space: AbstractSpace, positions, model: EnergyModel):
     key_draw, key_accept = jr.split(key)
     proposals = space.draws(key_draw, model.base, positions.shape[0])
     positions, _ = refresh(key_accept, positions, proposals, lambda position: space.log_tilt(model, position))

@@ -27,7 +27,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
-from unle.models import AbstractBase, MlpEnergy, TiltedModel
+from unle.models import AbstractBase, EnergyModel, MlpEnergy
 from unle.train.descent import Descended, Descent, descend
 from unle.train.rows import Rows
 
@@ -65,7 +65,7 @@ def fit_score_matching(
     *,
     settings: ScoreMatching,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
-) -> tuple[TiltedModel, Descended]:
+) -> tuple[EnergyModel, Descended]:
     """Fit the energies of all members, and return the models, stacked, and how training went.
 
     Args:
@@ -81,7 +81,7 @@ def fit_score_matching(
     loss, fixed = exact_loss if settings.slices is None else sliced_loss, (static, bases, settings)
     descent, title = settings.descent, "Matching scores"
     end = descend(key_descent, loss, trained, fixed, rows, settings=descent, title=title, on_chunk=on_chunk)
-    return TiltedModel(bases, eqx.combine(end.trained, static)), end
+    return EnergyModel(bases, eqx.combine(end.trained, static)), end
 
 
 @eqx.filter_jit
@@ -110,7 +110,7 @@ def sliced_loss(key, trained, fixed, t, w):
 
 
 def matched(
-    model: TiltedModel, t: Float[Array, " dim"], v: Float[Array, " data"], directions: Float[Array, "direction data"]
+    model: EnergyModel, t: Float[Array, " dim"], v: Float[Array, " data"], directions: Float[Array, "direction data"]
 ) -> Float[Array, ""]:
     """Return sum_u u . grad s u + |s|^2 / 2 at one pair, u the rows of `directions`."""
     score, along = jax.linearize(jax.grad(lambda v: model.log_density_whitened(t, v)), v)
@@ -123,7 +123,7 @@ def matched(
 
 def _noisy(key, trained, fixed, t, w):
     static, base, settings = fixed
-    model = TiltedModel(base, eqx.combine(trained, static))
+    model = EnergyModel(base, eqx.combine(trained, static))
     v = jax.vmap(base.whiten)(t, w)
     if settings.noise:
         v = v + settings.noise * jr.normal(key, (v.size,)).reshape(v.shape)

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
 from unle.compiling import TRAINING_OPTIONS, large_program
-from unle.models import AbstractBase, TiltedModel
+from unle.models import AbstractBase, EnergyModel
 from unle.train.abstract_particles import AbstractParticles
 from unle.train.joint import JointSpace
 from unle.train.rows import Splits
@@ -54,7 +54,7 @@ class Validation(NamedTuple):
 def validate(
     keys: Key[Array, " member"],
     joint: JointSpace,
-    models: TiltedModel,
+    models: EnergyModel,
     t: Float[Array, "n dim"],
     w: Float[Array, "n data"],
     splits: Splits,

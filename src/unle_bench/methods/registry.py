@@ -18,7 +18,7 @@ from unle.errors import InputError
 from unle.methods import AUNLE, NLE, SMNLE, SNLE, SUNLE, ByExchange, Divi, Online
 from unle.models import ConditionalLikelihood, Ensemble, SplineFlow, check_flows
 from unle.posterior import Exchange, Posterior
-from unle.train import PersistentChains, TiltedTraining, WarmSmc
+from unle.train import EnergyTraining, PersistentChains, WarmSmc
 from unle_bench import TASKS
 from unle_bench.methods.method_adapter import (
     AbstractMethodAdapter,
@@ -42,12 +42,12 @@ def by_exchange(posterior: Posterior) -> Posterior:
 
 def base_alone(task):
     """Return AUNLE whose energies never train: the ensemble of conditional Gaussians, the honest control."""
-    return AUNLE(task.prior, training=TiltedTraining(iterations=1))
+    return AUNLE(task.prior, training=EnergyTraining(iterations=1))
 
 
 def followed_by(particles):
     """Return AUNLE whose training follows the model with other particles."""
-    return lambda task: AUNLE(task.prior, training=TiltedTraining(particles))
+    return lambda task: AUNLE(task.prior, training=EnergyTraining(particles))
 
 
 def in_rounds_as_printed(normaliser):

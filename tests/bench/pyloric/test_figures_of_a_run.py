@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 
 from unle.cli import app
 from unle.methods import SUNLE, rounds
-from unle.models import Ensemble, NoEnergy, Region, TiltedModel, with_validity
+from unle.models import EnergyModel, Ensemble, NoEnergy, Region, with_validity
 from unle.posterior import Chains, Draws, Posterior, TemperedSmc
 from unle.samplers import RandomWalk
 from unle.simulators import simulate_into
 from unle.space import fit_theta_space, fit_x_space
 from unle.store import RunDirectory
-from unle.train import GaussianTraining, Rows, TiltedTraining, ValidityTraining, fit_validity, make_splits
+from unle.train import EnergyTraining, GaussianTraining, Rows, ValidityTraining, fit_validity, make_splits
 from unle_bench.pyloric.simulators import observed
 from unle_bench.pyloric.specification import LOWER, UPPER
 from unle_bench.tasks import pyloric
@@ -67,7 +67,7 @@ def run(task, tmp_path):
     t, w = (apply_space(*pair) for pair in ((theta_space, theta), (x_space, x)))
     splits = make_splits(jr.key(0), len(t), members=2)
     bases = GaussianTraining(width=4, depth=1, iterations=1).fit(jr.key(1), Rows(t, w, splits))
-    likelihood = Ensemble(theta_space, x_space, TiltedModel(bases, NoEnergy()), jnp.zeros(2))
+    likelihood = Ensemble(theta_space, x_space, EnergyModel(bases, NoEnergy()), jnp.zeros(2))
     region = Region(theta_space, t.min(axis=0), t.max(axis=0))
     posterior = Posterior(task.prior, with_validity(likelihood, region), TemperedSmc())
     posterior.save(made.likelihood(1))
@@ -110,7 +110,7 @@ def test_the_script_measures_rounds_energies_and_the_posterior(task, tmp_path, m
     spec.loader.exec_module(script)
     small = {
         "base": GaussianTraining(width=8, depth=1, iterations=50),
-        "training": TiltedTraining(iterations=100, chunk=50),
+        "training": EnergyTraining(iterations=100, chunk=50),
         "sampler": Chains(RandomWalk(), chains=20, warm_up=200),
     }
     monkeypatch.setattr(script.unle, "SUNLE", partial(SUNLE, members=2, **small))

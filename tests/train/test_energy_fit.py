@@ -13,18 +13,18 @@ from unle.models import ConditionalGaussian, Mlp, NeuralCorrection
 from unle.space import Prior, fit_theta_space
 from unle.train import (
     BaseParticles,
+    EnergyTraining,
     JointSpace,
     Rows,
-    TiltedTraining,
     WarmSmc,
     WarmStart,
-    compile_tilted,
-    fit_tilted,
+    compile_energies,
+    fit_energies,
     make_splits,
 )
+from unle.train.energy_fit import _healthy, _roll_back
 from unle.train.energy_training import EnergyState, StepMetrics
 from unle.train.loop import CHUNKS_BEFORE_GIVING_UP, Weights
-from unle.train.tilted_fit import _healthy, _roll_back
 
 MEMBERS, ROWS, DIM = 2, 400, 1
 
@@ -32,7 +32,7 @@ MEMBERS, ROWS, DIM = 2, 400, 1
 def training(**changes):
     settings = {"width": 8, "depth": 1, "iterations": 400, "chunk": 40, "batch": 64, "learning_rate": 0.05}
     settings |= {"average": 0.9, "patience": 3}
-    return TiltedTraining(particles=BaseParticles(n=256, pool=2048), **(settings | changes))
+    return EnergyTraining(particles=BaseParticles(n=256, pool=2048), **(settings | changes))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def problem():
 
 def fit(problem, settings=None, *, seed=0, sees_theta=True, **how):
     settings = training() if settings is None else settings
-    return fit_tilted(jr.key(seed), *problem, settings=settings, sees_theta=sees_theta, **how)
+    return fit_energies(jr.key(seed), *problem, settings=settings, sees_theta=sees_theta, **how)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_what_was_compiled_before_is_not_compiled_again(problem):
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         settings = training(width=9, iterations=80)
-        compile_tilted(joint, jax.tree.map(jnp.zeros_like, bases), *rows, settings=settings)
+        compile_energies(joint, jax.tree.map(jnp.zeros_like, bases), *rows, settings=settings)
         assert {"jit(_chunk)", "jit(validate)"} <= set(compiled)
         compiled.clear()
         fit(problem, settings)

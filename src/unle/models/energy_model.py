@@ -117,7 +117,7 @@ class NoEnergy(AbstractEnergy):
         return jnp.zeros((), t.dtype)
 
 
-class TiltedModel(eqx.Module):
+class EnergyModel(eqx.Module):
     """A base and the energy that tilts it, in standardised coordinates t of theta and w of x.
 
     Args:

@@ -19,15 +19,15 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from unle.compiling import TRAINING_OPTIONS, large_program, meanwhile
 from unle.errors import Outcome
-from unle.models import AbstractBase, MlpEnergy, TiltedModel, reach_of
+from unle.models import AbstractBase, EnergyModel, MlpEnergy, reach_of
 from unle.samplers import choose_rows
 from unle.space.host_device import keys, on_device, split
 from unle.train.energy_training import (
     LOWEST_ACCEPTANCE,
     STEP_BACK,
     EnergyState,
+    EnergyTraining,
     StepMetrics,
-    TiltedTraining,
     begin_at,
     likelihood_steps,
 )
@@ -47,7 +47,7 @@ PATIENCE_WITHOUT_THETA = 3  # chunks: the simpler energy has less to learn, and 
 VALIDATION_SEED = 1  # seed of the draws by which held-out scores are normalised
 
 
-class TiltedFit(NamedTuple):
+class EnergyFit(NamedTuple):
     """A trained ensemble of energies.
 
     Attributes:
@@ -76,19 +76,19 @@ class TiltedFit(NamedTuple):
         return np.zeros(members) if self.validation is None else np.asarray(self.validation.gain)
 
 
-def fit_tilted(
+def fit_energies(
     key: PRNGKeyArray,
     joint: JointSpace,
     bases: AbstractBase,
     rows: Rows,
     *,
-    settings: TiltedTraining,
+    settings: EnergyTraining,
     sees_theta: bool,
     start: WarmStart | None = None,
     share: float = 1.0,
     aim: float = 0.0,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
-) -> TiltedFit:
+) -> EnergyFit:
     """Train one energy per member on top of the members' bases.
 
     Args:
@@ -136,11 +136,11 @@ def fit_tilted(
     )
     outcome = Outcome.CONVERGED if patience.is_over else Outcome.BUDGET_SPENT
     outcome = Outcome.RECOVERED if end.recoveries else outcome
-    return TiltedFit(end.best.weights.average, end.best.particles, end.validation, outcome, history)
+    return EnergyFit(end.best.weights.average, end.best.particles, end.validation, outcome, history)
 
 
-def compile_tilted(joint: JointSpace, bases: AbstractBase, rows: Rows, *, settings: TiltedTraining) -> None:
-    """Compile what `fit_tilted` runs, for bases of the same structure and shapes."""
+def compile_energies(joint: JointSpace, bases: AbstractBase, rows: Rows, *, settings: EnergyTraining) -> None:
+    """Compile what `fit_energies` runs, for bases of the same structure and shapes."""
     training = _Training(joint, bases, rows.splits, settings, on_device(1, bool))
     state, r = _begin(jr.key(0), training, rows)
     _chunk.lower(*training.of_chunk(jr.key(0), state, rows.t, r)).compile()
@@ -153,7 +153,7 @@ class _Training(NamedTuple):
     joint: JointSpace
     bases: AbstractBase
     splits: Splits
-    settings: TiltedTraining
+    settings: EnergyTraining
     visible: Bool[Array, ""]
 
     def of_chunk(self, key: PRNGKeyArray, state: EnergyState, t: Array, r: Array) -> tuple:
@@ -165,7 +165,7 @@ class _Training(NamedTuple):
         """Return what `validate` takes."""
         # All trainings are scored with the same draws: differences between them are not those of chance.
         validation_keys, particles = keys(jr.key(VALIDATION_SEED), rows.members), self.settings.particles
-        model = TiltedModel(self.bases, state.weights.average)
+        model = EnergyModel(self.bases, state.weights.average)
         return validation_keys, self.joint, model, rows.t, rows.w, self.splits, particles, state.particles
 
 
@@ -248,7 +248,7 @@ def _start(
     bases: AbstractBase,
     t: Float[Array, "n dim"],
     skipped: Int[Array, ""],
-    settings: TiltedTraining,
+    settings: EnergyTraining,
     known: Any,
 ) -> EnergyState:
     def one(key, energy, base, known):
@@ -286,13 +286,13 @@ def _chunk(
     train: Int[Array, "member train"],
     keys: Key[Array, "member 3"],
     visible: Bool[Array, ""],
-    settings: TiltedTraining,
+    settings: EnergyTraining,
 ) -> tuple[EnergyState, StepMetrics]:
     """Run one chunk of every member."""
 
     def one_member(state: EnergyState, base, r, train, keys):
         key_order, key_renew, key_moves = keys
-        model = TiltedModel(base, state.weights.trained)
+        model = EnergyModel(base, state.weights.trained)
         state = state._replace(particles=settings.particles.renew(key_renew, joint, state.particles, model))
         chunk_keys = key_order, key_moves
         return likelihood_steps(chunk_keys, state, joint, base, (t, r), train, settings=settings, visible=visible)
