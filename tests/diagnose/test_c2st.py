@@ -135,6 +135,14 @@ def test_null_is_chance_and_a_far_set_is_certain():
     assert c2st_fast(*_pair(n, 2, shift=6.0)) > 0.999
 
 
+@pytest.mark.parametrize("size", [1e5, 1e36])
+def test_draws_of_a_diverged_chain_are_told_apart(size):
+    reference, other = _pair(300, 4)
+    assert c2st_fast(reference, size * other) > 0.97
+    half = np.where(np.arange(300)[:, None] % 2, size * other, other)
+    assert 0.65 < c2st_fast(reference, half) < 0.85
+
+
 def test_scores_what_a_gaussian_shift_can_reach():
     """Best possible accuracy for N(0, 1) against N(m, 1) is Phi(m / 2)."""
     score = c2st_fast(*_pair(2000, 1, shift=1.0))

@@ -34,6 +34,10 @@ from numpy.typing import ArrayLike
 from unle.diagnose.c2st_classifier import N_FOLDS, WIDTH_PER_DIM, Folds, train_group
 from unle.errors import InputError
 
+# Standard deviations of the reference.  Draws farther off are told apart as surely there; those of a chain that
+# diverged, at 1e30, would overflow in the classifier, whose guesses then mean nothing.
+FARTHEST = 1000.0
+
 
 def c2st(
     reference: ArrayLike,
@@ -183,7 +187,8 @@ def _pooled(reference: ArrayLike, approximation: ArrayLike) -> Float[np.ndarray,
     if not (std > 0).all():
         constant = np.flatnonzero(~(std > 0)).tolist()
         raise InputError(f"expected a reference that varies; got constant columns {constant}; try leaving them out.")
-    return np.concatenate([(first - mean) / std, (second - mean) / std])
+    pooled = np.concatenate([(first - mean) / std, (second - mean) / std])
+    return np.clip(pooled, -FARTHEST, FARTHEST)
 
 
 def _score_pairs(
