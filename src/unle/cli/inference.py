@@ -14,6 +14,7 @@ from unle.cli.model import Model
 from unle.cli.observation import fit_to
 from unle.cli.sequential import fit_in_rounds
 from unle.cli.settings import ExecutorOptions, RunSettings
+from unle.cli.top_up import create_or_top_up
 from unle.diagnose import c2st_fast
 from unle.errors import InputError, StoreError
 from unle.methods import AbstractSequential
@@ -57,7 +58,7 @@ class Request:
 
 
 def open_run(path: Path, request: Request) -> RunDirectory:
-    """Open the run directory of a request, new or begun.
+    """Open the run directory of a request: new, begun, or with a smaller budget.
 
     Raises:
         InputError: the request cannot be fulfilled.
@@ -76,7 +77,7 @@ def open_run(path: Path, request: Request) -> RunDirectory:
     build(settings, model)
     wanted = request.record()
     try:
-        run = RunDirectory.create(path, wanted)
+        run = create_or_top_up(path, wanted)
         if model.path is not None:
             model_path.remember(path, model.path)
         return run

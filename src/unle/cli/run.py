@@ -1,6 +1,7 @@
 """`unle run`: simulate, fit, and draw from the posterior, all kept in one directory."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +43,8 @@ def run(
 
     MODEL is a built-in task (see `unle tasks`) or a Python file that defines `prior`, `simulator(theta, rng)` and,
     optionally, the observation `x_o`. Without an observation the likelihood is fitted and saved for `unle sample`. The
-    run directory keeps everything: `unle resume DIR`, or the same command again, goes on where the last one stopped.
+    run directory keeps everything: `unle resume DIR`, or the same command again, goes on where the last one stopped;
+    with a larger --budget it goes on from the simulations that are there.
     """
     directory = Path("runs") / Path(model).stem if out is None else out
     with plain_ending(lambda: saved_so_far(directory)):
@@ -71,6 +73,7 @@ def finish(
     from unle.cli import inference
 
     kept = inference.open_run(directory, request)
+    request = replace(request, settings=RunSettings.from_record(kept.settings))  # a top-up may have added rounds
     stages = Stages()
     _, draws = inference.infer(request, kept, stages, executor)
     done = not stages.seconds

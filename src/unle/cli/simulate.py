@@ -28,7 +28,10 @@ def simulate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only try, and tell what to expect.")] = False,  # noqa: FBT002
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,  # noqa: FBT002
 ) -> None:
-    """Simulate, and keep the simulations for later: `unle run MODEL --simulations DIR`, or `unle export DIR FILE`."""
+    """Simulate, and keep the simulations for later: `unle run MODEL --simulations DIR`, or `unle export DIR FILE`.
+
+    The same command with a larger --budget adds to them.
+    """
     directory = Path("runs") / f"{Path(model).stem}-simulations" if out is None else out
     with plain_ending(lambda: saved_so_far(directory)):
         from unle.cli.model import load_model
@@ -55,10 +58,10 @@ def simulate_only(
     """Make the simulations of a directory that it lacks, and say what there is."""
     from unle.cli import model_path
     from unle.cli.inference import simulate_prior
+    from unle.cli.top_up import create_or_top_up
     from unle.simulators import summarise
-    from unle.store import RunDirectory
 
-    run = RunDirectory.create(directory, {**settings, "prior": model.prior.spec()})
+    run = create_or_top_up(directory, {**settings, "prior": model.prior.spec()})
     if model.path is not None:
         model_path.remember(directory, model.path)
     with run.working(), run.simulating() as store:

@@ -21,6 +21,7 @@ import numpy as np
 from unle.errors import InputError, SimulationError, UnleWarning
 from unle.progress import AbstractBar
 from unle.simulators.outputs import Outcome, reason_of
+from unle.simulators.round_claim import Blocks
 from unle.simulators.sandbox import CannotLoad, Stopped
 from unle.simulators.workers import Work, run_work, worker_count
 from unle.simulators.writer import Writer
@@ -39,11 +40,11 @@ class Plan:
 
     Args:
         ids: their numbers, ascending.
-        block: the rows of a batched simulator's block; None for simulators of single rows.
+        blocks: of a batched simulator; None for simulators of single rows.
     """
 
-    def __init__(self, ids: np.ndarray, block: int | None):
-        self._block = block
+    def __init__(self, ids: np.ndarray, blocks: Blocks | None):
+        self._blocks = blocks
         self._ids = ids
         self._next = 0
         self._again: deque[tuple[np.ndarray, int]] = deque()
@@ -56,9 +57,9 @@ class Plan:
         """Return the numbers of the next piece of work, and how often it was tried before."""
         if self._again:
             return self._again.popleft()
-        if self._block is not None:
-            first = int(self._ids[self._next]) // self._block
-            stop = int(np.searchsorted(self._ids, (first + 1) * self._block))
+        if self._blocks is not None:
+            last = int(self._blocks.of(int(self._ids[self._next]))[-1])
+            stop = int(np.searchsorted(self._ids, last, side="right"))
         else:
             left = len(self._ids) - self._next
             share = -(-left // (2 * workers))  # towards the end pieces become smaller, and workers finish together
@@ -74,7 +75,7 @@ class Plan:
 
     def retry(self, ids: np.ndarray, tries: int) -> None:
         """Do these again: one by one, so that a bad one is found; a block stays together."""
-        pieces = [ids] if self._block is not None else [ids[i : i + 1] for i in range(len(ids))]
+        pieces = [ids] if self._blocks is not None else [ids[i : i + 1] for i in range(len(ids))]
         self._again.extend((piece, tries + 1) for piece in pieces)
 
 

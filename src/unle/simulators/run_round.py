@@ -13,7 +13,6 @@ Example:
     ((5, 2), True)
 """
 
-import hashlib
 import os
 import socket
 import time
@@ -27,12 +26,13 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.arrays import as_count
-from unle.errors import InputError, StoreError, UnleWarning
+from unle.errors import InputError, UnleWarning
 from unle.progress import AbstractBar, progress
 from unle.simulators.dispatch import Plan, dispatch
 from unle.simulators.jax_simulators import JaxSimulator
 from unle.simulators.outputs import explains
 from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, run_piece
+from unle.simulators.round_claim import Blocks, claim_round
 from unle.simulators.simulations import Simulations
 from unle.simulators.workers import Work, process_executor, serialise
 from unle.simulators.writer import FIRST_EXPLAINED_TRIES, FIRST_TRIES, Writer
@@ -79,7 +79,7 @@ def simulate(
         seed: decides the parameters and every simulation; equal seeds give equal results.
         round: number of the round, for methods that simulate several times; enters the seeds and the store.
         store: a table to which rows are written as they come, so that an interrupted run loses nothing; those
-            that it holds already are not simulated again.
+            that it holds already are not simulated again.  With a larger n than before, only the missing ones are made.
         workers: simulate in so many processes of this machine. None simulates in this one.
         executor: simulate wherever this `concurrent.futures.Executor` does its work: `client.get_executor()` of a Dask
             client, an MPI pool, threads.
@@ -171,7 +171,7 @@ def simulate_into(
         SimulationError: the executor does not work.
     """
     _check(simulator, workers, executor, timeout, isolate=isolate)
-    _claim(store, theta, seed, round)
+    starts = claim_round(store, theta, seed, round)
     whole = Piece(theta, np.arange(len(theta)), seed, round)
     missing = np.setdiff1d(whole.ids, store.ids(round), assume_unique=True)
     writer = Writer(theta, round, store, first_tries=FIRST_EXPLAINED_TRIES if explains(simulator) else FIRST_TRIES)
@@ -183,32 +183,34 @@ def simulate_into(
                     warnings.warn(
                         "a JAX simulator runs in this process; workers are not used.", UnleWarning, stacklevel=3
                     )
-                _run_on_device(simulator, whole, missing, writer, bar)
+                _run_on_device(simulator, whole, missing, Blocks(simulator.batch, len(theta), starts), writer, bar)
             elif workers is None and executor is None and timeout is None:
-                _run_here(simulator, whole, missing, writer, bar)
+                size = BLOCK_ROWS if isinstance(simulator, Batched) else 1
+                _run_here(simulator, whole, missing, Blocks(size, len(theta), starts), writer, bar)
             else:
-                block = BLOCK_ROWS if isinstance(simulator, Batched) else None
+                blocks = Blocks(BLOCK_ROWS, len(theta), starts) if isinstance(simulator, Batched) else None
                 blob = serialise(simulator)
 
                 def make_work(ids: np.ndarray) -> Work:
-                    piece = whole.take(ids if block is None else _block_of(int(ids[0]), block, len(theta)))
-                    return Work(blob, piece, block is not None, timeout, isolate)
+                    piece = whole.take(ids if blocks is None else blocks.of(int(ids[0])))
+                    return Work(blob, piece, blocks is not None, timeout, isolate)
 
                 # a time limit alone needs a process to kill
                 with nullcontext(executor) if executor is not None else process_executor(workers or 1, blob) as pool:
-                    dispatch(pool, Plan(missing, block), make_work, writer, bar)
+                    dispatch(pool, Plan(missing, blocks), make_work, writer, bar)
     store.settle_x_width(round)
 
 
-def _run_here(simulator: Callable, whole: Piece, missing: np.ndarray, writer: Writer, bar: AbstractBar) -> None:
+def _run_here(
+    simulator: Callable, whole: Piece, missing: np.ndarray, blocks: Blocks, writer: Writer, bar: AbstractBar
+) -> None:
     """Simulate in this process."""
     worker = f"{socket.gethostname()}:{os.getpid()}"
-    size = BLOCK_ROWS if isinstance(simulator, Batched) else 1
     unwritten, written = 0, time.monotonic()
     try:
-        for first in (np.unique(missing // size) * size).tolist():
-            ids = _block_of(first, size, len(whole.ids))
-            wanted = np.isin(ids, missing) if size > 1 else np.array([True])
+        for first in blocks.firsts(missing):
+            ids = blocks.of(first)
+            wanted = np.isin(ids, missing) if blocks.size > 1 else np.array([True])
             for finished in run_piece(simulator, whole.take(ids)):
                 outcomes = [outcome._replace(worker=worker) for outcome in finished]
                 writer.add(ids[wanted], [outcomes[k] for k in np.flatnonzero(wanted)])
@@ -226,36 +228,15 @@ def _run_here(simulator: Callable, whole: Piece, missing: np.ndarray, writer: Wr
 
 
 def _run_on_device(
-    simulator: JaxSimulator, whole: Piece, missing: np.ndarray, writer: Writer, bar: AbstractBar
+    simulator: JaxSimulator, whole: Piece, missing: np.ndarray, blocks: Blocks, writer: Writer, bar: AbstractBar
 ) -> None:
     """Simulate on the accelerator, block after block."""
-    for first in (np.unique(missing // simulator.batch) * simulator.batch).tolist():
-        ids = _block_of(first, simulator.batch, len(whole.ids))
+    for ids in map(blocks.of, blocks.firsts(missing)):
         outcomes, wanted = simulator.run(whole.take(ids)), np.isin(ids, missing)
         writer.add(ids[wanted], [outcomes[k] for k in np.flatnonzero(wanted)])
         writer.write()
         bar.advance(int(wanted.sum()), note=writer.note())
         writer.check()
-
-
-def _block_of(id: int, size: int, n: int) -> np.ndarray:
-    """Return the numbers of the simulations in the block of one of them."""
-    start = id // size * size
-    return np.arange(start, min(start + size, n))
-
-
-def _claim(store: SimulationStore, theta: np.ndarray, seed: int, round: int) -> None:
-    """Write down what a round is made of; refuse to mix it with another."""
-    name = f"round {round}"
-    wanted = {"seed": int(seed), "n": len(theta), "theta_sha256": hashlib.sha256(theta.tobytes()).hexdigest()}
-    known = store.fact(name)
-    if known is None and store.count(round):
-        raise StoreError(f"{store.path} already holds simulations of round {round}, from elsewhere; use another round.")
-    if known is None:
-        store.remember(name, wanted)
-    elif known != wanted:
-        what = ", ".join(key.removesuffix("_sha256") for key in wanted if known.get(key) != wanted[key])
-        raise StoreError(f"{store.path} already holds other simulations of round {round}: another {what}.")
 
 
 def _check_seed(seed: int) -> None:
