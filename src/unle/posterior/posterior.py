@@ -8,7 +8,8 @@ draws are made: plain samplers for a tractable likelihood, the exchange algorith
 
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from unle.posterior.run_sampler import (
     starting_points,
     unconstrained,
 )
-from unle.space import Prior
+from unle.space import ConditionalPrior, Prior, condition_prior
 from unle.space.host_device import on_device
 from unle.store.model_files import load_module, save_module
 
@@ -79,7 +80,15 @@ class Posterior(eqx.Module):
         sampler = default_sampler(self.likelihood) if self.sampler is None else self.sampler
         return "\n".join([*lines, f"  sampler: {brief(sampler)}"])
 
-    def sample(self, x_o: Any, n: int | float = DRAWS, *, seed: int = 0, sampler: Sampler | None = None) -> Draws:
+    def sample(
+        self,
+        x_o: Any,
+        n: int | float = DRAWS,
+        *,
+        seed: int = 0,
+        sampler: Sampler | None = None,
+        condition: Mapping[str, Any] | None = None,
+    ) -> Draws:
         """Draw from the posterior given one observation.
 
         Args:
@@ -87,11 +96,13 @@ class Posterior(eqx.Module):
             n: number of draws.
             seed: fixes the draws.
             sampler: another way to draw than the posterior's own, such as `Chains(Nuts())`.
+            condition: values of some parameters by name, such as {"beta": 0.4}. The others are drawn from their
+                posterior given these values.
 
         Returns:
-            `Draws`, n of them (rounded up to whole chains).
+            `Draws`, n of them (rounded up to whole chains), of the parameters that are not fixed.
         """
-        return self.sample_many([x_o], n, seed=seed, sampler=sampler)[0]
+        return self.sample_many([x_o], n, seed=seed, sampler=sampler, condition=condition)[0]
 
     def sample_many(
         self,
@@ -100,6 +111,7 @@ class Posterior(eqx.Module):
         *,
         seed: int = 0,
         sampler: Sampler | None = None,
+        condition: Mapping[str, Any] | None = None,
     ) -> list[Draws]:
         """Draw from the posteriors of many observations in one compiled call.
 
@@ -108,6 +120,7 @@ class Posterior(eqx.Module):
             n: number of draws for each.
             seed: fixes the draws.
             sampler: as in `sample`.
+            condition: as in `sample`.
         """
         n = as_count(n)
         sampler = next(one for one in (sampler, self.sampler, default_sampler(self.likelihood)) if one is not None)
@@ -115,15 +128,17 @@ class Posterior(eqx.Module):
         rows = [self._checked(x_o) for x_o in observations]
         if len({len(row) for row in rows}) > 1:
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
-        starts, each = starting_points(self.prior, sampler, jr.key(seed), len(rows), n)
-        result = run_sampler(self.prior, self.likelihood, sampler, each, starts, on_device(np.stack(rows)), n)
+        prior = condition_prior(self.prior, condition) if condition else self.prior
+        starts, each = starting_points(prior, sampler, jr.key(seed), len(rows), n)
+        result = run_sampler(prior, self.likelihood, sampler, each, starts, on_device(np.stack(rows)), n)
         draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, _unstack(result), strict=True)]
         if not all(_is_sampled(one) for one in draws):
             raise InputError(
                 "the posterior could not be sampled: the likelihood of x_o is not finite anywhere in the prior; "
-                "check that x_o has the units of the simulations."
+                "check that x_o has the units of the simulations"
+                + (" and that the prior allows `condition`." if condition else ".")
             )
-        return draws
+        return draws if isinstance(prior, Prior) else [_of_free(one, prior, condition or {}) for one in draws]
 
     def log_prob(self, theta: Any, x_o: Any) -> Float[Array, "*n"]:
         """Return the unnormalised log posterior at theta, shape (d,) or (n, d); -inf outside the prior's support."""
@@ -242,6 +257,18 @@ def _slope(prior: Prior, likelihood: TractableLikelihood, u, rows):
 
     (value, theta), slope = jax.value_and_grad(depth, has_aux=True)(u)
     return value, slope, theta
+
+
+def _of_free(draws: Draws, prior: ConditionalPrior, condition: Mapping[str, Any]) -> Draws:
+    """Return the draws of the parameters that are not fixed; the evidence lacks the density of the fixed ones."""
+    info = {name: value for name, value in draws.info.items() if name != "log_evidence_by_chain"}
+    return replace(
+        draws,
+        values=draws.values[..., list(prior.free)],
+        names=tuple(draws.names[i] for i in prior.free),
+        log_evidence=float("nan"),
+        info=info | {"condition": {name: float(value) for name, value in condition.items()}},
+    )
 
 
 def _unstack(result: Sampled) -> list[Sampled]:

@@ -16,7 +16,7 @@ from unle.models import AbstractLikelihood, DoublyIntractableLikelihood, Normali
 from unle.posterior.doubly_intractable import AbstractDoublyIntractableSampler, Exchange
 from unle.posterior.posterior_samplers import AbstractPosteriorSampler, Sampled, TemperedSmc
 from unle.samplers import ExchangeTarget, Family
-from unle.space import Prior, unconstrained_draws
+from unle.space import ConditionalPrior, Prior, reference_draws, unconstrained_draws
 from unle.space.host_device import keys, on_device, split
 
 DRAWS = 10_000  # by default
@@ -47,12 +47,16 @@ def check_kinds(likelihood: AbstractLikelihood, sampler: Sampler) -> None:
 
 
 def starting_points(
-    prior: Prior, sampler: Sampler, key: PRNGKeyArray, observations: int, n: int
+    prior: Prior | ConditionalPrior, sampler: Sampler, key: PRNGKeyArray, observations: int, n: int
 ) -> tuple[Float[Array, "observation start dim"], Key[Array, " observation"]]:
     """Return where the sampler begins for each observation, in unconstrained coordinates, and a key for each."""
     given = sampler.starts if isinstance(sampler, AbstractDoublyIntractableSampler) else None
     needed = sampler.prior_draws_needed(n) if given is None else 1
     key_starts, key_samplers = split(key, 2)
+    if isinstance(prior, ConditionalPrior):
+        if getattr(sampler, "starts", None) is not None:
+            raise InputError("expected a sampler without `starts` next to `condition`; try sampler=TemperedSmc().")
+        return reference_draws(prior, keys(key_starts, observations), needed), keys(key_samplers, observations)
     starts = unconstrained_draws(prior, keys(key_starts, observations), needed)
     if given is not None:
         starts = jnp.repeat(unconstrained(prior, given)[None], observations, axis=0)
@@ -61,7 +65,7 @@ def starting_points(
 
 @large_program
 def run_sampler(
-    prior: Prior,
+    prior: Prior | ConditionalPrior,
     likelihood: AbstractLikelihood,
     sampler: Sampler,
     keys: Key[Array, " observation"],
@@ -82,7 +86,7 @@ def run_sampler(
                 key,
                 starts,
                 prior.log_density_unconstrained,
-                lambda u: log_likelihood(tractable, prior.constrain(u), prepared),
+                lambda u: log_likelihood(tractable, prior.constrain(u), prepared) + _log_correction(prior, u),
                 n,
             )
         return sampled._replace(draws=jax.vmap(jax.vmap(prior.constrain))(sampled.draws))
@@ -129,7 +133,12 @@ def log_likelihood(likelihood: TractableLikelihood, theta, prepared) -> Float[Ar
     return jnp.sum(jax.vmap(lambda w: likelihood.log_likelihood(theta, w))(prepared))
 
 
-def _target(prior: Prior, likelihood: AbstractLikelihood, prepared) -> ExchangeTarget:
+def _log_correction(prior: Prior | ConditionalPrior, u) -> Float[Array, ""]:
+    """Return what the density that a sampler starts from lacks: nothing, unless parameters are fixed."""
+    return prior.log_correction(u) if isinstance(prior, ConditionalPrior) else jnp.zeros(())
+
+
+def _target(prior: Prior | ConditionalPrior, likelihood: AbstractLikelihood, prepared) -> ExchangeTarget:
     """Return what the exchange algorithm needs; a learned log Z becomes the surrogate's."""
     log_z = None
     if isinstance(likelihood, Normalised):
@@ -139,7 +148,9 @@ def _target(prior: Prior, likelihood: AbstractLikelihood, prepared) -> ExchangeT
     unnormalised = likelihood.log_unnormalised
     return ExchangeTarget(
         prior.log_density_unconstrained,
-        lambda u: jnp.sum(jax.vmap(lambda w: unnormalised(prior.constrain(u), w))(prepared)),
+        lambda u: (
+            jnp.sum(jax.vmap(lambda w: unnormalised(prior.constrain(u), w))(prepared)) + _log_correction(prior, u)
+        ),
         Family(likelihood.log_tilt, likelihood.log_reference, likelihood.draws),
         lambda u: likelihood.standardise(prior.constrain(u)),
         prepared.shape[0],
