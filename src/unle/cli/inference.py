@@ -1,5 +1,6 @@
 """From a model to draws, in a run directory, one stage after the other; what a directory holds is not done again."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -179,11 +180,13 @@ def _bring(store: SimulationStore, request: Request) -> None:
         request.simulations.append_to(store)
 
 
-def sample(posterior: Posterior, x_o: np.ndarray, n: int, *, seed: int) -> Draws:
+def sample(
+    posterior: Posterior, x_o: np.ndarray, n: int, *, seed: int, condition: Mapping[str, float] | None = None
+) -> Draws:
     """Draw from the posterior, with a progress bar."""
     dim_x = getattr(getattr(posterior.likelihood, "x_space", None), "dim_x", x_o.shape[1])
     with progress("Sampling the posterior", total=n) as bar:
-        draws = posterior.sample(fit_to(x_o, dim_x), n, seed=seed)
+        draws = posterior.sample(fit_to(x_o, dim_x), n, seed=seed, condition=condition)
         bar.advance(n)
     return draws
 

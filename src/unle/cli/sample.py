@@ -24,9 +24,18 @@ def sample(
         Path | None,
         typer.Option(help="File to write.  [default: the first free DIR/draws_K.nc]", show_default=False),
     ] = None,
+    condition: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Hold a parameter at a value, as in beta=0.4; may be given several times.", metavar="NAME=VALUE"
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,  # noqa: FBT002
 ) -> None:
-    """Draw from a fitted posterior at a new observation; nothing is simulated or trained."""
+    """Draw from a fitted posterior at a new observation; nothing is simulated or trained.
+
+    With --condition, some parameters are held at given values and the others drawn from their posterior given these.
+    """
     with plain_ending():
         from unle.cli import inference
         from unle.cli.model import built_in_tasks
@@ -34,7 +43,7 @@ def sample(
         from unle.errors import StoreError
         from unle.store import RunDirectory
 
-        run = RunDirectory.open(directory)
+        run, held = RunDirectory.open(directory), dict(map(_held, condition or []))
         x_o = read_observation(observation, built_in_tasks().get(run.settings.get("model", "")))
         target = _free(directory) if out is None else out
         if target.exists():
@@ -45,17 +54,31 @@ def sample(
         with stages.stage("load"):
             posterior = inference.load_posterior(run)
         with stages.stage("sample"):
-            draws = inference.sample(posterior, x_o, n, seed=seed)
+            draws = inference.sample(posterior, x_o, n, seed=seed, condition=held)
             draws.save(target)
         summary = summarise(draws)
         if as_json:
             result = {"file": str(target), "draws": len(draws), "seconds": stages.seconds, "summary": summary}
+            result |= {"condition": held} if held else {}
             typer.echo(json.dumps(result, indent=2))
         else:
             show_summary(summary, len(draws))
+            if held:
+                typer.echo(f"Given {', '.join(f'{name} = {value:g}' for name, value in held.items())}.")
             typer.echo(f"Time: {stages.line()}")
             typer.echo(f"The draws are in {target}")
         say_complaints(summary)
+
+
+def _held(text: str) -> tuple[str, float]:
+    """Return name and value of `beta=0.4`; an equals sign may be part of a name."""
+    name, _, value = text.rpartition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        from unle.errors import InputError
+
+        raise InputError(f"expected --condition as NAME=VALUE, such as beta=0.4; got {text!r}.") from None
 
 
 def _free(directory: Path) -> Path:

@@ -6,7 +6,7 @@ leading axis.  A likelihood takes raw theta and x: what a posterior is made of.
 Read in this order: `mlp` (the one network), `bases` with `corrections`, `mixture_noise`, `flows` and `repeated` (base
 densities), `views` (what an energy sees), `energy_model` (energies), `likelihood`, `ensembles`,
 `conditional_likelihood` and `log_normaliser` (normalisers that depend on theta), `validity` (simulations that fail),
-`cell_likelihood` (counts and other atoms).
+`cell_likelihood` (counts and other atoms), `missing_data` (observations with gaps).
 
 Symbols such as t, w, r and v are explained in docs/glossary.md.
 """
@@ -36,6 +36,7 @@ from unle.models.ensembles import Consensus, Ensemble, Mixture, geometric_mean, 
 from unle.models.flows import AbstractFlow, Flow, Maf, SplineFlow, check_flows
 from unle.models.likelihood import AbstractLikelihood, EnergyLikelihood, Tempered, TractableLikelihood
 from unle.models.log_normaliser import LogNormaliser, Normalised
+from unle.models.missing_data import MarginalGaussian, with_missing_data
 from unle.models.mixture_noise import MixtureNoise, NoisyBase, with_noise
 from unle.models.mlp import Mlp
 from unle.models.repeated import Repeated
@@ -74,6 +75,7 @@ __all__ = [
     "Kernel",
     "LogNormaliser",
     "Maf",
+    "MarginalGaussian",
     "Mixture",
     "MixtureNoise",
     "Mlp",
@@ -109,6 +111,7 @@ __all__ = [
     "over_cells",
     "reach_of",
     "unstacked",
+    "with_missing_data",
     "with_noise",
     "with_validity",
 ]

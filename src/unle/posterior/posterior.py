@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 
 from unle.arrays import as_array, as_count, brief
 from unle.errors import InputError, UnleWarning
-from unle.models import AbstractLikelihood, TractableLikelihood
+from unle.models import AbstractLikelihood, TractableLikelihood, with_missing_data
 from unle.posterior.draws import Draws
 from unle.posterior.posterior_samplers import Sampled
 from unle.posterior.run_sampler import (
@@ -93,6 +93,7 @@ class Posterior(eqx.Module):
 
         Args:
             x_o: the observation: one data vector, or several i.i.d. rows of them, which multiply the likelihood.
+                Missing entries may be NaN, if the fitted model is Gaussian given theta.
             n: number of draws.
             seed: fixes the draws.
             sampler: another way to draw than the posterior's own, such as `Chains(Nuts())`.
@@ -130,7 +131,8 @@ class Posterior(eqx.Module):
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
         prior = condition_prior(self.prior, condition) if condition else self.prior
         starts, each = starting_points(prior, sampler, jr.key(seed), len(rows), n)
-        result = run_sampler(prior, self.likelihood, sampler, each, starts, on_device(np.stack(rows)), n)
+        likelihood = self._likelihood_of(np.concatenate(rows))
+        result = run_sampler(prior, likelihood, sampler, each, starts, on_device(np.stack(rows)), n)
         draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, _unstack(result), strict=True)]
         if not all(_is_sampled(one) for one in draws):
             raise InputError(
@@ -142,14 +144,14 @@ class Posterior(eqx.Module):
 
     def log_prob(self, theta: Any, x_o: Any) -> Float[Array, "*n"]:
         """Return the unnormalised log posterior at theta, shape (d,) or (n, d); -inf outside the prior's support."""
-        likelihood = self._tractable("log_prob")
+        rows = self._checked(x_o)
+        likelihood = self._tractable("log_prob", rows)
         theta = jnp.asarray(as_array(theta, "theta"), jnp.float32)
         if theta.ndim not in (1, 2) or theta.shape[-1] != self.prior.dim:
             raise InputError(
                 f"expected theta of shape ({self.prior.dim},) or (n, {self.prior.dim}); got {theta.shape}."
             )
-        rows = jnp.asarray(self._checked(x_o), jnp.float32)
-        values = _log_prob(self.prior, likelihood, jnp.atleast_2d(theta), rows)
+        values = _log_prob(self.prior, likelihood, jnp.atleast_2d(theta), jnp.asarray(rows, jnp.float32))
         return values.reshape(theta.shape[:-1])
 
     def map(self, x_o: Any, *, draws: Any = None, seed: int = 0) -> Float[np.ndarray, " dim"]:
@@ -163,8 +165,8 @@ class Posterior(eqx.Module):
                 if there are none.
             seed: of the draws that are made.
         """
-        likelihood = self._tractable("map")
-        rows = jnp.asarray(self._checked(x_o, warn=False), jnp.float32)
+        observed = self._checked(x_o, warn=False)
+        likelihood, rows = self._tractable("map", observed), jnp.asarray(observed, jnp.float32)
         values = np.asarray(self.sample(x_o, MAP_DRAWS, seed=seed) if draws is None else draws, np.float32)
         some = values[np.linspace(0, len(values) - 1, MAP_DRAWS).astype(int)]  # always as many: compiled once
         heights = np.asarray(self.log_prob(some, x_o), float)
@@ -188,13 +190,20 @@ class Posterior(eqx.Module):
             raise InputError(f"expected a saved posterior at {path}; got a {type(loaded).__name__}.")
         return loaded
 
-    def _tractable(self, asked: str) -> TractableLikelihood:
+    def _likelihood_of(self, rows: Float[np.ndarray, "rows dim_x"]) -> AbstractLikelihood:
+        """Return the likelihood, made fit for rows with missing entries if there are any."""
+        missing = np.isnan(rows)
+        return with_missing_data(self.likelihood, missing) if missing.any() else self.likelihood
+
+    def _tractable(self, asked: str, rows: Float[np.ndarray, "rows dim_x"]) -> TractableLikelihood:
         if not isinstance(self.likelihood, TractableLikelihood):
             raise InputError(
                 f"expected a likelihood with a known normaliser for `{asked}`; got a doubly intractable "
                 f"{type(self.likelihood).__name__}; try Normalised(likelihood, log_normaliser) with a fitted one."
             )
-        return self.likelihood
+        likelihood = self._likelihood_of(rows)
+        assert isinstance(likelihood, TractableLikelihood)
+        return likelihood
 
     def _checked(self, x_o: Any, *, warn: bool = True) -> Float[np.ndarray, "rows dim_x"]:
         """Return x_o as rows, with a clear error or warning where it cannot be or may not be meant."""
@@ -208,9 +217,11 @@ class Posterior(eqx.Module):
                 f"expected x_o of length {x_space.dim_x}, as the simulations; got {rows.shape[1]}; "
                 "try the same summary statistics in the same order."
             )
-        if not np.isfinite(rows).all():
+        if np.isinf(rows).any() or np.isnan(rows).all(axis=1).any():
             bad = np.flatnonzero(~np.isfinite(rows).all(axis=0)).tolist()
-            raise InputError(f"expected a finite x_o; got NaN or inf in coordinates {bad}; try leaving them out of x.")
+            raise InputError(
+                f"expected a finite x_o; got NaN or inf in coordinates {bad}; missing entries may be NaN, but not all."
+            )
         if warn and x_space is not None and (message := x_space.observation_warning(rows)):
             warnings.warn(message, UnleWarning, stacklevel=4)
         return rows

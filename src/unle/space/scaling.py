@@ -191,7 +191,12 @@ class XSpace(eqx.Module):
         Args:
             rows: the observation, of which the first rows are looked at.
         """
-        lines = self.check_observation(rows[0] if len(rows) == 1 else rows[:CHECKED_ROWS])
+        rows, inner = rows[:CHECKED_ROWS], (np.asarray(self.low, float) + np.asarray(self.high, float)) / 2
+        if np.isnan(rows).any():
+            if self.redundant:  # which may follow from what is missing
+                return None
+            rows = np.where(np.isnan(rows), inner, rows)  # of what is missing there is nothing to say
+        lines = self.check_observation(rows[0] if len(rows) == 1 else rows)
         more = f"; and {len(lines) - SHOWN_LINES} more such coordinates" if len(lines) > SHOWN_LINES else ""
         return "; ".join(lines[:SHOWN_LINES]) + more if lines else None
 
