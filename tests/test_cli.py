@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from unle.cli import app
 from unle.cli.settings import RunSettings
-from unle.posterior import Draws
+from unle.posterior import Draws, Posterior
 from unle.simulators import simulate
 from unle.store import RunDirectory
 from unle_bench import task
@@ -216,6 +216,36 @@ def test_a_new_observation_is_sampled_without_training(finished, tmp_path, name,
         np.asarray(draws)[:, 0].mean(), rel=1e-5
     )
     assert finished.calls() == calls
+
+
+@pytest.mark.parametrize("how", ["a parameter is held", "an entry is missing"])
+def test_sampling_with_less_than_everything(finished, tmp_path, how):
+    file, out = tmp_path / "x.json", tmp_path / "d.nc"
+    file.write_text("[-0.5, 0.5]" if how == "a parameter is held" else "[-0.5, null]")
+    options = ["--condition", "theta_1=-0.4"] if how == "a parameter is held" else []
+    command = ["sample", finished.out, "--observation", file, "-n", 400, "--out", out, *options]
+    if how == "an entry is missing" and "NoEnergy" not in repr(Posterior.load(finished.out / "rounds/00/likelihood")):
+        assert "expected a complete x_o" in one_sentence(unle(*command))
+        return
+    result = unle(*command)
+    assert result.exit_code == 0, result.output
+    held = how == "a parameter is held"
+    assert ("Given theta_1 = -0.4." in result.stdout) == held
+    assert Draws.load(out).names == (("theta_2",) if held else ("theta_1", "theta_2"))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("theta_1", "expected --condition as NAME=VALUE, such as beta=0.4; got 'theta_1'"),
+        ("beta=1", "expected a condition on the parameters theta_1, theta_2; got 'beta'"),
+        ("theta_1=9", "expected a value of theta_1 inside the prior"),
+    ],
+)
+def test_conditions_that_cannot_be_met(finished, tmp_path, text, sentence):
+    (tmp_path / "x.json").write_text("[-0.5, 0.5]")
+    command = ["sample", finished.out, "--observation", tmp_path / "x.json", "--out", tmp_path / "d.nc"]
+    assert sentence in one_sentence(unle(*command, "--condition", text))
 
 
 def test_sampling_never_overwrites(finished, tmp_path):

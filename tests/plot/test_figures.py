@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError
-from unle.plot import compare_draws, pairs, training_curves
+from unle.plot import compare_draws, marginals, pairs, training_curves
+from unle.plot.contours import credible_levels
 from unle.posterior import Draws
+from unle.space import Prior
 
 
 @pytest.fixture
@@ -60,6 +62,71 @@ def test_constant_parameters_and_heavy_tails_can_be_drawn(rng):
     assert saved_size(pairs(values)) > 5_000
 
 
+@pytest.fixture
+def two_sets(rng):
+    first = Draws(rng.normal(size=(2, 500, 3)), ("a", "b", "c"), np.zeros((1, 1)), seed=0)
+    second = Draws(rng.normal(2.0, 1.0, size=(2, 500, 3)), ("c", "a", "b"), np.zeros((1, 1)), seed=0)
+    return {"one": first, "two": second}
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_several_posteriors_subsets_limits_truth_and_colours(two_sets):
+    figure = pairs(
+        two_sets, parameters=["c", "a"], limits={"a": (-1.0, 5.0)}, truth={"a": 1.0}, colours=["#112233", "#445566"]
+    )
+    assert legend(figure) == ["one", "two", "truth"]
+    marginal_c, pair, marginal_a = figure.axes
+    assert [axis.get_title() for axis in (marginal_c, marginal_a)] == ["c", "a"]
+    assert marginal_a.get_xlim() == pair.get_ylim() == (-1.0, 5.0)
+    assert len(marginal_a.lines) == 1  # the truth of a; that of c is not known
+    assert not marginal_c.lines
+    figure = marginals(two_sets, prior=Prior.normal([0, 0, 0], 3.0, names=["a", "b", "c"]), parameters=["b"])
+    assert legend(figure) == ["prior", "one", "two"]
+    assert len(figure.axes) == 1
+
+
+def test_columns_of_further_sets_are_found_by_name(two_sets):
+    figure = pairs(list(two_sets.values()), parameters=["a"])
+    own, other = (patch.get_data() for patch in figure.axes[0].patches[::2])
+    centres = [np.average((edges[1:] + edges[:-1]) / 2, weights=heights) for heights, edges, _ in (own, other)]
+    np.testing.assert_allclose(centres, [two_sets["one"]["a"].mean(), two_sets["two"]["a"].mean()], atol=0.1)
+    assert legend(figure) == ["draws 1", "draws 2"]
+
+
+@pytest.mark.parametrize("shape", ["round", "two rings"])
+def test_credible_areas_hold_their_shares_of_fresh_draws(rng, shape):
+    def draw(n):
+        values = rng.normal(size=(n, 2))
+        if shape == "two rings":
+            values *= (2 + 0.15 * rng.normal(size=n) + 2 * rng.integers(2, size=n))[:, None]
+            values /= np.linalg.norm(values, axis=1, keepdims=True) ** 0.8
+        return values
+
+    limits = ((-7.0, 7.0), (-7.0, 7.0))
+    x, y, density, levels = credible_levels(draw(20_000), limits)
+    fresh = draw(50_000)
+    i, j = (np.clip(np.searchsorted(axis, fresh[:, k]), 0, len(axis) - 1) for k, axis in enumerate((x, y)))
+    for level, share in zip(levels, (0.95, 0.5), strict=True):
+        assert np.mean(density[j, i] >= level) == pytest.approx(share, abs=0.04)
+    assert np.mean(density[j, i] >= levels[1]) < 0.6  # the smaller area is not the larger one
+
+
+def test_limits_may_come_from_a_prior(rng):
+    prior = Prior.uniform([-3.0, -4.0], [3.0, 4.0], names=["a", "b"])
+    figure = pairs(rng.normal(size=(200, 2)), ["a", "b"], limits=prior)
+    assert figure.axes[0].get_xlim() == (-3.0, 3.0)
+    assert figure.axes[1].get_ylim() == (-4.0, 4.0)
+
+
+def test_dots_are_drawn_if_asked_for(rng):
+    values = rng.normal(size=(200, 2))
+    assert [len(pairs(values, dots=dots).axes[1].lines) for dots in (True, False)] == [1, 0]
+    assert len(pairs(values).axes[1].collections) >= 2
+
+
 def test_training_curves_show_all_energies():
     records = [
         {"stage": "training", **kind, "chunk": i, "gain": i, "gap": -i, "ess": 0.5}
@@ -93,6 +160,12 @@ def test_a_figure_leaves_the_settings_of_the_user_alone(rng):
         (lambda: pairs(np.zeros(5)), "one draw per row"),
         (lambda: pairs(np.zeros((5, 2)), ["a"]), "2 names"),
         (lambda: pairs(np.zeros((5, 50))), "at most 40"),
+        (lambda: pairs(np.zeros((5, 2)), parameters=["b"]), "expected parameters among theta_1, theta_2; got 'b'"),
+        (lambda: pairs(np.zeros((5, 2)), truth={"b": 0}), "expected parameters among theta_1, theta_2; got 'b'"),
+        (lambda: pairs(np.zeros((5, 2)), truth=[0, 0, 0]), "2 columns; got 3"),
+        (lambda: pairs(np.zeros((5, 2)), limits={"theta_1": (1, 0)}), "low < high"),
+        (lambda: pairs([np.zeros((5, 2))] * 2, labels=["a"]), "expected 2 labels"),
+        (lambda: pairs([np.zeros((5, 9))] * 3), "at most 8 parameters for 3 sets"),
         (lambda: training_curves([]), "got none"),
     ],
 )

@@ -12,12 +12,13 @@ from unle.errors import InputError
 KINDS = ".csv, .txt, .npy or .json"
 
 
-def read_observation(text: str, task: Any) -> Float[np.ndarray, "rows dim_x"]:
+def read_observation(text: str, task: Any, *, gaps: bool = False) -> Float[np.ndarray, "rows dim_x"]:
     """Read an observation.
 
     Args:
         text: a file of numbers, one row per data vector; or, for a built-in task, a number from 1 to 10.
         task: the built-in task (`unle_bench.Task`) that the number refers to; None if there is none.
+        gaps: whether entries may be NaN, for those that are missing.
 
     Returns:
         One row per data vector; several rows are independent observations of the same theta.
@@ -41,10 +42,10 @@ def read_observation(text: str, task: Any) -> Float[np.ndarray, "rows dim_x"]:
         raise
     except (ValueError, TypeError, EOFError, UnicodeDecodeError) as error:
         raise InputError(f"{path} could not be read as numbers: {error}".rstrip(".") + ".") from None
-    return as_rows(values, str(path))
+    return as_rows(values, str(path), gaps=gaps)
 
 
-def as_rows(values: Any, source: str) -> Float[np.ndarray, "rows dim_x"]:
+def as_rows(values: Any, source: str, *, gaps: bool = False) -> Float[np.ndarray, "rows dim_x"]:
     """Return the numbers as rows, or say why they cannot be an observation."""
     try:
         rows = np.asarray(values, dtype=float)
@@ -53,7 +54,7 @@ def as_rows(values: Any, source: str) -> Float[np.ndarray, "rows dim_x"]:
     rows = np.atleast_2d(rows)
     if rows.ndim != 2 or rows.size == 0:
         raise InputError(f"expected one data vector, or rows of them, in {source}; got shape {rows.shape}.")
-    if not np.isfinite(rows).all():
+    if not (np.isfinite(rows) | (gaps & np.isnan(rows))).all():
         raise InputError(f"expected finite numbers in {source}; got NaN or inf.")
     return rows
 

@@ -16,7 +16,10 @@ def sample(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory, made by `unle run`.")],
     observation: Annotated[
         str,
-        typer.Option(help="File with x_o (.csv, .txt, .npy, .json), or the number of a task's observation, 1 to 10."),
+        typer.Option(
+            help="File with x_o (.csv, .txt, .npy, .json; missing entries as nan), or the number of a task's "
+            "observation, 1 to 10."
+        ),
     ],
     n: Annotated[int, typer.Option("-n", "--draws", min=1, help="Number of posterior draws.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Fixes the draws.")] = 0,
@@ -44,7 +47,7 @@ def sample(
         from unle.store import RunDirectory
 
         run, held = RunDirectory.open(directory), dict(map(_held, condition or []))
-        x_o = read_observation(observation, built_in_tasks().get(run.settings.get("model", "")))
+        x_o = read_observation(observation, built_in_tasks().get(run.settings.get("model", "")), gaps=True)
         target = _free(directory) if out is None else out
         if target.exists():
             raise StoreError(f"{target} exists and is not overwritten; choose another --out.")

@@ -45,19 +45,19 @@ class Conditional:
 
 
 def conditional(
-    posterior: Posterior, x_o: Any, centre: Any, *, low: Any = None, high: Any = None, points: int = POINTS
+    posterior: Posterior, x_o: Any, centre: Any = None, *, low: Any = None, high: Any = None, points: int = POINTS
 ) -> Conditional:
     """Evaluate all conditional densities of one and two parameters.
 
     Args:
         posterior: with a density; a wrapper that corrects the normaliser works as well.
         x_o: the observation.
-        centre: where the others are held, such as the most probable theta.
+        centre: where the others are held; the most probable theta by default.
         low: begin of every axis; the prior's bound, or a low quantile of it, by default.
         high: end of every axis.
         points: of every axis.
     """
-    centre = np.asarray(centre, float)
+    centre = np.asarray(posterior.map(x_o) if centre is None else centre, float)
     dim = posterior.prior.dim
     limits = posterior.prior.limits()
     low = np.asarray(limits[0] if low is None else low, float)

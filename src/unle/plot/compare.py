@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from unle.errors import InputError
-from unle.plot.inputs import as_draws, as_names, plain_label, span
+from unle.plot.inputs import as_draws, as_names, names_of, plain_label, span
 from unle.plot.style import DENSITY, EXACT, LEARNED, new_figure
 
 Grid = tuple[np.ndarray, np.ndarray, np.ndarray]  # x (i,), y (j,), values (j, i)
@@ -24,9 +24,9 @@ def compare_draws(
     """Show draws of two parameters beside reference draws, on the same axes.
 
     Args:
-        draws: learned draws, (n, 2).
-        reference: the draws to compare with, (m, 2).
-        names: of the two parameters.
+        draws: learned draws, (n, 2), as `Draws`, ArviZ data, a table or an array.
+        reference: the draws to compare with, (m, 2), likewise.
+        names: of the two parameters; those of `Draws` if not given.
         density: a third panel: the axes x (i,) and y (j,) of a grid and the density (j, i) on it.
         title: above the panels.
         labels: what the two sets of draws are called.
@@ -41,6 +41,7 @@ def compare_draws(
         >>> len(figure.axes)
         2
     """
+    names = names_of(draws, names)
     draws = as_draws(draws, "draws")
     if draws.shape[1] != 2:
         raise InputError(f"expected draws of two parameters; got {draws.shape[1]}; try unle.plot.pairs.")

@@ -1,14 +1,16 @@
 """What a figure is asked to draw, checked."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from unle.arrays import as_array, column_names
 from unle.errors import InputError
+from unle.plot.style import EXACT, FAINT, LEARNED, THIRD
 
+COLOURS = (LEARNED, EXACT, THIRD, "#CC79A7", "#E69F00", "#56B4E9")  # of several sets of draws, in turn
 PRIOR_DRAWS = 10_000  # that stand for a `Prior`
 
 
@@ -31,6 +33,120 @@ def as_draws(values: Any, name: str, dim: int | None = None) -> Float[np.ndarray
     if not np.isfinite(array).all():
         raise InputError(f"expected finite values in `{name}`; got NaN or inf.")
     return array
+
+
+class DrawSet(NamedTuple):
+    """Draws of the parameters that a figure shows.
+
+    Attributes:
+        values: one draw per row.
+        label: what they are called in the legend.
+        colour: of lines and areas.
+    """
+
+    values: Float[np.ndarray, "n dim"]
+    label: str
+    colour: str
+
+
+def draw_sets(
+    draws: Any,
+    names: Sequence[str] | None,
+    *,
+    reference: Any = None,
+    labels: Sequence[str] | None = None,
+    colours: Sequence[str] | None = None,
+    parameters: Sequence[str] | None = None,
+) -> tuple[list[DrawSet], tuple[str, ...], list[int]]:
+    """Return what a figure shows, the names of all parameters, and the places of those that it shows.
+
+    Args:
+        draws: one set of draws, a list of several, or a dictionary from labels to them.
+        names: of the parameters; those that the first set comes with if not given.
+        reference: one more set.
+        labels: of the sets.
+        colours: of the sets.
+        parameters: names of the parameters to show; all by default.
+    """
+    several = _several(draws)
+    items = list(several.items()) if several else [("draws", draws)]
+    items += [] if reference is None else [("reference", reference)]
+    if labels is not None and len(labels) < len(items):
+        raise InputError(f"expected {len(items)} labels, one for each set of draws; got {len(labels)}.")
+    own = names_of(items[0][1], names)
+    first = as_draws(items[0][1], "draws")
+    every = as_names(own, first.shape[1])
+    shown = [_place(name, every) for name in parameters] if parameters is not None else list(range(len(every)))
+    found = []
+    for k, (label, item) in enumerate(items):
+        values = first if k == 0 else _aligned(item, str(label), every, named=own is not None)
+        is_prior = type(item).__name__ == "Prior"
+        label = "prior" if is_prior and label == "reference" else label
+        default = FAINT if is_prior else COLOURS[k % len(COLOURS)]
+        colour = colours[k] if colours is not None and k < len(colours) else default
+        found.append(DrawSet(values[:, shown], str(label if labels is None else labels[k]), colour))
+    return found, every, shown
+
+
+def _several(draws: Any) -> dict[Any, Any]:
+    """Return several sets of draws by their labels; nothing if it is one set."""
+    if isinstance(draws, Mapping) and not hasattr(draws, "data_vars"):
+        return dict(draws) if draws and all(_is_set(value) for value in draws.values()) else {}
+    if isinstance(draws, list | tuple) and draws and all(_is_set(value) for value in draws):
+        return {f"draws {k + 1}": value for k, value in enumerate(draws)}
+    return {}
+
+
+def _is_set(value: Any) -> bool:
+    """Return whether something is a set of draws, rather than one row or one column of numbers."""
+    return len(getattr(value, "shape", ())) == 2 or any(hasattr(value, name) for name in ("posterior", "log_density"))
+
+
+def _aligned(values: Any, label: str, every: tuple[str, ...], *, named: bool) -> np.ndarray:
+    """Return further draws with their columns in the order of the first ones."""
+    own = names_of(values, None) if named else None
+    if own is None or not set(every) <= set(own):
+        return as_draws(values, label, len(every))
+    return as_draws(values, label)[:, [list(own).index(name) for name in every]]
+
+
+def _place(name: str, every: tuple[str, ...]) -> int:
+    if name not in every:
+        raise InputError(f"expected parameters among {', '.join(every)}; got {name!r}.")
+    return every.index(name)
+
+
+def as_marks(truth: Any, every: tuple[str, ...], shown: list[int], what: str = "truth") -> np.ndarray | None:
+    """Return one value for each parameter shown, NaN where there is none; from an array or a dictionary of names."""
+    if truth is None:
+        return None
+    if isinstance(truth, Mapping):
+        for name in truth:
+            _place(name, every)
+        return np.array([float(truth.get(every[i], np.nan)) for i in shown])
+    marks = np.atleast_1d(np.squeeze(as_array(truth, what)))
+    if marks.shape == (len(shown),) != (len(every),):
+        return marks
+    return as_draws(marks[None], what, len(every))[0][shown]
+
+
+def as_limits(limits: Any, every: tuple[str, ...], shown: list[int]) -> list[tuple[float, float] | None]:
+    """Return the ends of the axes that the user gave: a `Prior`, a dictionary by name, or one pair per parameter."""
+    if limits is None:
+        return [None] * len(shown)
+    if hasattr(limits, "limits"):  # a Prior
+        low, high = limits.limits()
+        limits = dict(zip(limits.names, zip(low, high, strict=True), strict=True))
+    if isinstance(limits, Mapping):
+        pairs = [limits.get(every[i]) for i in shown]
+    else:
+        pairs = list(limits) if len(limits) == len(shown) else [limits[i] for i in shown if i < len(limits)]
+    for pair in pairs:
+        if pair is not None and not (len(pair) == 2 and pair[0] < pair[1]):
+            raise InputError(f"expected limits as pairs (low, high) with low < high; got {pair}.")
+    if len(pairs) != len(shown):
+        raise InputError(f"expected limits for {len(shown)} parameters; got {len(pairs)}.")
+    return [None if pair is None else (float(pair[0]), float(pair[1])) for pair in pairs]
 
 
 def names_of(values: Any, names: Sequence[str] | None) -> Sequence[str] | None:

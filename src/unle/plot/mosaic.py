@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from unle.plot.inputs import plain_label
+from unle.plot.inputs import DrawSet, plain_label
 from unle.plot.style import EXACT, FAINT, LEARNED, TRUTH, clear_to, new_figure
 
 CELL = 32  # pixels of a density
@@ -18,28 +18,26 @@ SIDE = 0.62  # inches of a cell
 
 
 def mosaic(
-    draws: Float[np.ndarray, "n dim"],
+    sets: list[DrawSet],
     names: tuple[str, ...],
     limits: list[tuple[float, float]],
     *,
-    reference: Float[np.ndarray, "m dim"] | None = None,
     marks: Float[np.ndarray, " dim"] | None = None,
-    labels: tuple[str, str] = ("draws", "reference"),
 ):
-    """Return the figure; arguments as in `pairs`, checked there."""
-    dim = draws.shape[1]
+    """Return the figure of one or two sets of draws; arguments as in `pairs`, checked there."""
+    draws, other = sets[0], sets[1] if len(sets) > 1 else None
+    dim = len(names)
     size = SIDE * dim
     with new_figure(size + 1.6, size + 1.6, layout=None) as figure:
         room = 1.3 / (size + 1.6)
         axis = figure.add_axes((room, room, 1 - room - 0.02, 1 - room - 0.02))
-        _density(axis, draws, limits, LEARNED, below=True)
-        if reference is not None:
-            _density(axis, reference, limits, EXACT, below=False)
+        _density(axis, draws.values, limits, draws.colour, below=True)
+        if other is not None:
+            _density(axis, other.values, limits, other.colour, below=False)
         else:
-            _correlations(axis, np.nan_to_num(np.corrcoef(draws.T)))
-        _marginals(axis, draws, limits, LEARNED)
-        if reference is not None:
-            _marginals(axis, reference, limits, EXACT)
+            _correlations(axis, np.nan_to_num(np.corrcoef(draws.values.T)))
+        for one in sets:
+            _marginals(axis, one.values, limits, one.colour)
         if marks is not None:
             _truth(axis, marks, limits)
         for edge in range(dim + 1):
@@ -54,8 +52,8 @@ def mosaic(
         axis.tick_params(length=0)
         for spine in axis.spines.values():
             spine.set_visible(False)
-        what = f"above: {labels[1]}" if reference is not None else "above: correlations"
-        axis.set_title(f"below the diagonal: {labels[0]}; {what}", loc="left", fontsize=9)
+        what = f"above: {other.label}" if other is not None else "above: correlations"
+        axis.set_title(f"below the diagonal: {draws.label}; {what}", loc="left", fontsize=9)
     return figure
 
 
@@ -116,7 +114,7 @@ def _truth(axis: Any, marks: np.ndarray, limits: list) -> None:
     dim = len(marks)
     share = [(marks[i] - low) / (high - low) for i, (low, high) in enumerate(limits)]
     lines = []
-    for i in range(dim):
+    for i in np.flatnonzero(np.isfinite(share)):
         lines.append([(i + share[i], i), (i + share[i], dim)])
         lines.append([(0, i + 1 - share[i]), (i, i + 1 - share[i])])
     axis.add_collection(LineCollection(lines, colors=TRUTH, linewidths=0.6, linestyles="dashed"))

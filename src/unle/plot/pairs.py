@@ -7,9 +7,10 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.plot.inputs import as_draws, as_names, names_of, plain_label, span
+from unle.plot.contours import draw_contours
+from unle.plot.inputs import DrawSet, as_limits, as_marks, draw_sets, plain_label, span
 from unle.plot.mosaic import mosaic
-from unle.plot.style import EXACT, LEARNED, TRUTH, new_figure
+from unle.plot.style import FAINT, TRUTH, new_figure
 
 PANELS = 8  # parameters drawn panel by panel; more become one picture of many cells
 MOST = 40  # parameters
@@ -24,17 +25,25 @@ def pairs(
     *,
     reference: Any = None,
     truth: Any = None,
-    labels: tuple[str, str] = ("draws", "reference"),
+    labels: Sequence[str] | None = None,
+    parameters: Sequence[str] | None = None,
+    limits: Any = None,
+    colours: Sequence[str] | None = None,
+    dots: bool = False,
 ):
-    """Show the marginals and the pairs of a posterior.
+    """Show the marginals and the pairs of one posterior, or of several over each other.
 
     Args:
-        draws: `Draws`, ArviZ data, a table, or an array (n, d), d up to 40; beyond eight, densities and correlations in
-            one picture.
+        draws: `Draws`, ArviZ data, a `Prior`, a table, or an array (n, d), d up to 40; beyond eight, densities and
+            correlations in one picture. A list of these, or a dictionary from labels to these, is drawn together.
         names: of the parameters; those of `Draws` if not given.
         reference: draws to compare with, of the same kinds.
-        truth: known parameter values, (d,), marked in every panel.
-        labels: what the two sets of draws are called.
+        truth: known parameter values, (d,) or by name, marked in every panel.
+        labels: what the sets of draws are called.
+        parameters: names of those to show; all by default.
+        limits: of the axes: a `Prior`, a dictionary from names to (low, high), or one pair per parameter shown.
+        colours: one for each set of draws.
+        dots: draw single draws instead of the areas that hold 50 % and 95 % of them.
 
     Returns:
         The figure.
@@ -45,40 +54,47 @@ def pairs(
         >>> len(figure.axes)
         6
     """
+    options = {"reference": reference, "labels": labels, "colours": colours, "parameters": parameters}
+    sets, every, shown = draw_sets(draws, names, **options)
+    dim = len(shown)
+    if dim > MOST:
+        raise InputError(f"expected at most {MOST} parameters in a pair plot; got {dim}; try parameters=[...].")
+    marks = as_marks(truth, every, shown)
+    given = as_limits(limits, every, shown)
+    ends = [given[i] or _limits([one.values[:, i] for one in sets], marks, i) for i in range(dim)]
+    shown_names = tuple(every[i] for i in shown)
+    if dim > PANELS:
+        if len(sets) > 2:
+            raise InputError(
+                f"expected at most {PANELS} parameters for {len(sets)} sets of draws; try parameters=[...]."
+            )
+        return mosaic(sets, shown_names, ends, marks=marks)
+    return _panels(sets, shown_names, ends, marks, dots=dots)
+
+
+def _panels(
+    sets: list[DrawSet], names: tuple[str, ...], limits: list[tuple[float, float]], marks: Any, *, dots: bool
+) -> Any:
     from matplotlib.lines import Line2D
 
-    names = names_of(draws, names)
-    draws = as_draws(draws, "draws")
-    dim = draws.shape[1]
-    if dim > MOST:
-        raise InputError(f"expected at most {MOST} parameters in a pair plot; got {dim}; try draws[:, :{MOST}].")
-    names = as_names(names, dim)
-    sets = [(draws, LEARNED, labels[0])]
-    if reference is not None:
-        sets.append((as_draws(reference, "reference", dim), EXACT, labels[1]))
-    marks = None if truth is None else as_draws(np.atleast_2d(truth), "truth", dim)[0]
-    limits = [_limits([values[:, i] for values, _, _ in sets], marks, i) for i in range(dim)]
-    if dim > PANELS:
-        other = sets[1][0] if len(sets) > 1 else None
-        return mosaic(draws, names, limits, reference=other, marks=marks, labels=labels)
+    dim = len(names)
     side = max(1.7 if dim <= 4 else 1.3 if dim <= 7 else 1.1, 3.0 / dim)
-
     with new_figure(side * dim + 0.6, side * dim + 0.6) as figure:
         grid = figure.add_gridspec(dim, dim)
         for row in range(dim):
             for column in range(row + 1):
                 axis = figure.add_subplot(grid[row, column])
-                for values, colour, _ in sets:
+                for k, (values, _, colour) in enumerate(sorted(sets, key=lambda one: one.colour != FAINT)):
+                    both = values[:, [column, row]]
                     if row == column:
                         _marginal(axis, values[:, row], limits[row], colour)
+                    elif dots:
+                        _scatter(axis, both, colour, others=len(sets) - 1)
                     else:
-                        _scatter(axis, values[:, [column, row]], colour, others=len(sets) - 1)
-                if marks is not None:
-                    axis.axvline(marks[column], color=TRUTH, lw=0.8, ls="--")
-                if marks is not None and row != column:
-                    axis.axhline(marks[row], color=TRUTH, lw=0.8, ls="--")
+                        draw_contours(axis, both, (limits[column], limits[row]), colour, filled=len(sets) < 4 or k == 0)
                 _dress(axis, row, column, dim, names, limits)
-        handles = [Line2D([], [], color=colour, lw=2, label=label) for _, colour, label in sets]
+                _mark(axis, row, column, marks)
+        handles = [Line2D([], [], color=one.colour, lw=2, label=one.label) for one in sets]
         if marks is not None:
             handles.append(Line2D([], [], color=TRUTH, lw=0.8, ls="--", label="truth"))
         if len(handles) > 1:
@@ -88,9 +104,20 @@ def pairs(
     return figure
 
 
+def _mark(axis: Any, row: int, column: int, marks: Float[np.ndarray, " dim"] | None) -> None:
+    if marks is None:
+        return
+    if np.isfinite(marks[column]):
+        axis.axvline(marks[column], color=TRUTH, lw=0.8, ls="--")
+    if row != column and np.isfinite(marks[row]):
+        axis.axhline(marks[row], color=TRUTH, lw=0.8, ls="--")
+
+
 def _limits(columns: list[np.ndarray], marks: np.ndarray | None, i: int) -> tuple[float, float]:
     low, high = span(*columns, tail=TAIL)
-    return (low, high) if marks is None else span(np.array([low, high]), marks[i : i + 1], share=1e-3)
+    if marks is None or not np.isfinite(marks[i]):
+        return low, high
+    return span(np.array([low, high]), marks[i : i + 1], share=1e-3)
 
 
 def _marginal(axis: Any, values: Float[np.ndarray, " n"], limits: tuple[float, float], colour: str) -> None:

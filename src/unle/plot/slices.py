@@ -13,17 +13,17 @@ COLUMNS = 5
 DEEPEST = 12.0  # nats below the top that are shown
 
 
-def likelihood_slices(posterior: Any, x_o: Any, centre: Any, *, low: Any = None, high: Any = None):
+def likelihood_slices(posterior: Any, x_o: Any, centre: Any = None, *, low: Any = None, high: Any = None):
     """Show log posterior minus log prior through a point, along every axis.
 
     Args:
         posterior: fitted; anything with `prior` and `log_prob(theta, x_o)`.
         x_o: the observation.
-        centre: the point, (d,), such as the most probable theta.
+        centre: the point, (d,); the most probable theta by default.
         low: begin of every axis; the prior's bound, or a low quantile of it, by default.
         high: end of every axis.
     """
-    centre = np.asarray(centre, float)
+    centre = np.asarray(posterior.map(x_o) if centre is None else centre, float)
     limits = posterior.prior.limits()
     low = np.asarray(limits[0] if low is None else low, float)
     high = np.asarray(limits[1] if high is None else high, float)

@@ -93,7 +93,7 @@ def condition_prior(prior: Prior, condition: Mapping[str, Any]) -> ConditionalPr
         (1,)
     """
     low, high = prior.bounds
-    fixed = {prior.names.index(name): _value(name, value, prior, low, high) for name, value in condition.items()}
+    fixed = dict(_place_and_value(name, value, prior, low, high) for name, value in condition.items())
     free = [i for i in range(prior.dim) if i not in fixed]
     if not free:
         raise InputError(
@@ -114,7 +114,7 @@ def reference_draws(prior: ConditionalPrior, keys: Key[Array, " sets"], n: int) 
     return jax.vmap(lambda key: prior.draws(key, n))(keys)
 
 
-def _value(name: str, value: Any, prior: Prior, low: np.ndarray, high: np.ndarray) -> float:
+def _place_and_value(name: str, value: Any, prior: Prior, low: np.ndarray, high: np.ndarray) -> tuple[int, float]:
     if name not in prior.names:
         raise InputError(f"expected a condition on the parameters {', '.join(prior.names)}; got {name!r}.")
     try:
@@ -129,7 +129,7 @@ def _value(name: str, value: Any, prior: Prior, low: np.ndarray, high: np.ndarra
             f"expected a value of {name} inside the prior, {low[i]:.4g} to {high[i]:.4g}, in `condition`; "
             f"got {number:.4g}."
         )
-    return number
+    return i, number
 
 
 def _conditional_normal(
