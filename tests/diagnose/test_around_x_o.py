@@ -26,18 +26,19 @@ from unle.diagnose.likelihoods import members_within, without_region
 from unle.diagnose.predictive_checks import ReplicaPairs, distance_ratio
 from unle.diagnose.record import NotApplicable, NotMade
 from unle.models import GivenValid, Region
-from unle.posterior import Posterior
+from unle.posterior import Draws, Posterior
 from unle.space import Prior, fit_theta_space
 
 FILE = Path(__file__).parents[2] / "scripts" / "trust.py"
 spec = importlib.util.spec_from_file_location("trust_around", FILE)
 trust = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(trust)
+PRIOR = Prior.normal([0.0, 0.0], [1.0, 1.0], names=["a", "b"])
 
 
 def test_nobody_is_ranked_among_draws_of_his_own_chain():
     likelihood, draws, pairs = trust.learned(0, "right", 15)
-    around, shared = calibrate_around(likelihood, draws, pairs, ess=2000.0)
+    around, shared = calibrate_around(PRIOR, likelihood, draws, pairs, ess=2000.0)
     left_out = ~np.isfinite(around.log_weights)
     np.testing.assert_array_equal(left_out.sum(axis=1), np.full(len(around), 500))
     for row, place in zip(left_out, pairs.index, strict=True):
@@ -49,7 +50,7 @@ def test_nobody_is_ranked_among_draws_of_his_own_chain():
 def test_a_single_chain_is_taken_for_two():
     likelihood, draws, pairs = trust.learned(0, "right", 15)
     one = replace(draws, values=draws.values.reshape(1, 2000, 2))
-    around, shared = calibrate_around(likelihood, one, pairs, ess=2000.0)
+    around, shared = calibrate_around(PRIOR, likelihood, one, pairs, ess=2000.0)
     assert np.isfinite(around.log_weights).sum(axis=1).min() == 1000
     assert shared == 1000
     assert posterior_sbc(around, effective=shared).verdict == "good"
@@ -75,7 +76,26 @@ def trust_coefficient(levels: np.ndarray) -> float:
 def test_few_effective_draws_are_refused():
     likelihood, draws, pairs = trust.learned(0, "right", 15)
     with pytest.raises(NotMade, match="independent draws"):
-        calibrate_around(likelihood, draws, pairs, ess=60.0)
+        calibrate_around(PRIOR, likelihood, draws, pairs, ess=60.0)
+
+
+@pytest.mark.parametrize(("model_sd", "verdict"), [(0.2, "good"), (0.14, "bad")])
+def test_sharp_posteriors_of_many_parameters_have_draws_of_their_own(model_sd, verdict):
+    """The draws at x_o hold almost nothing of a posterior given x_o and y in 24 dimensions; modes are found."""
+    dim, noise = 24, 0.2
+    prior, rng = Prior.normal([0.0] * dim, [1.0] * dim), np.random.default_rng(5)
+    x_o = rng.normal(size=dim)
+    variance = 1 / (1 + 1 / model_sd**2)  # of the learned posterior
+    values = x_o * variance / model_sd**2 + np.sqrt(variance) * rng.normal(size=(4, 500, dim))
+    draws = Draws(values, prior.names, x_o[None], 0)
+    index = np.linspace(0, 1999, 200).astype(int)
+    theta = np.asarray(draws)[index]
+    x = theta[:, None, None] + noise * rng.normal(size=(200, 2, 1, dim))
+    pairs = ReplicaPairs(theta, index, x, np.ones((200, 2), bool))
+    around, shared = calibrate_around(prior, trust.Normal(jnp.asarray(model_sd)), draws, pairs, ess=2000.0)
+    assert around.effective > 100
+    assert np.isinf(shared)
+    assert posterior_sbc(around, effective=shared).verdict == verdict
 
 
 def test_the_box_counts_once():
@@ -85,8 +105,8 @@ def test_the_box_counts_once():
     inside = GivenValid(likelihood, box)
     assert without_region(inside) is likelihood
     assert without_region(GivenValid(inside, box)) is likelihood
-    plain, _ = calibrate_around(likelihood, draws, pairs, ess=2000.0)
-    boxed, _ = calibrate_around(inside, draws, pairs, ess=2000.0)
+    plain, _ = calibrate_around(PRIOR, likelihood, draws, pairs, ess=2000.0)
+    boxed, _ = calibrate_around(PRIOR, inside, draws, pairs, ess=2000.0)
     np.testing.assert_array_equal(plain.log_weights, boxed.log_weights)
 
 

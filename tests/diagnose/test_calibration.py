@@ -1,11 +1,13 @@
 """Weighted draws of many posteriors: exact levels, and the posterior they stand for."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
 from unle.diagnose import CHECKS, Calibration, Findings, FittedRun, calibrate, coverage, run_checks, sbc, tarp
+from unle.diagnose.laplace_weights import weigh_around_modes
 from unle.diagnose.record import NotMade
 from unle.errors import InputError
 from unle.models import TractableLikelihood
@@ -97,6 +99,46 @@ def test_levels_are_uniform_whatever_the_proposal():
     plain = Calibration(*parts, np.zeros_like(weights), np.zeros_like(own))
     assert sbc(weighted).numbers["p"] > 0.001
     assert sbc(plain).numbers["p"] < 1e-6
+
+
+@pytest.mark.parametrize(("model_sd", "verdict"), [(0.3, "good"), (0.2, "bad")])
+def test_sharp_posteriors_of_many_parameters_are_found_by_their_modes(model_sd, verdict):
+    """Draws of the prior never come near a posterior in twenty dimensions; Newton's method does."""
+    prior = Prior.normal([0.0] * 20, [1.0] * 20)
+    truth = np.asarray(prior.sample(100, seed=3))
+    x = truth + 0.3 * np.random.default_rng(1).normal(size=truth.shape)
+    calibration = calibrate(Posterior(prior, Normal(jnp.asarray(model_sd))), truth, x, draws=400)
+    assert calibration.effective > 100
+    mean, sd = calibration.moments()
+    variance = 1 / (1 + 1 / model_sd**2)
+    exact = x * variance / model_sd**2
+    assert np.quantile(np.abs(mean - exact), 0.95) < 4 * np.sqrt(variance / 100)
+    assert np.quantile(np.abs(sd / np.sqrt(variance) - 1), 0.95) < 0.3
+    assert coverage(calibration).verdict == verdict
+
+
+def test_two_modes_of_a_sharp_posterior_share_the_draws():
+    """x = theta^2 with little noise: both signs of every parameter are as likely."""
+
+    class Square(TractableLikelihood):
+        def prepare(self, x):
+            return x
+
+        def log_likelihood(self, theta, w):
+            return -0.5 * jnp.sum(((w - theta**2) / 0.05) ** 2)
+
+    truth = np.abs(np.random.default_rng(2).normal(1.5, 0.2, size=(50, 1))).astype(np.float32)
+    keys = jax.vmap(jax.random.key)(jnp.arange(50))
+    weighed = weigh_around_modes(
+        Prior.normal([0.0], [1.0]), Square(), keys, jnp.asarray(truth), jnp.asarray(truth**2)[:, None], 400
+    )
+    weights = np.exp(weighed.log_weight - np.max(weighed.log_weight, axis=1, keepdims=True))
+    above = np.sum(weights * (weighed.theta[..., 0] > 0), axis=1) / weights.sum(axis=1)
+    effective = weights.sum(axis=1) ** 2 / np.sum(weights**2, axis=1)
+    found = (above > 0.02) & (above < 0.98)
+    assert found.mean() > 0.7  # three starts all lie on one side in a quarter of the cases
+    error = np.abs(above[found] - 0.5) / (0.5 / np.sqrt(effective[found]))
+    assert np.mean(error**2) < 1 + 4 * np.sqrt(2 / found.sum()) + 1.0
 
 
 def test_simulations_of_the_fit_never_make_a_good_verdict(right):

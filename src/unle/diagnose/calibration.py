@@ -36,20 +36,23 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from unle.diagnose.likelihoods import log_likelihood_pairs, log_likelihood_table, without_region
-from unle.diagnose.population_monte_carlo import weigh_many
+from unle.diagnose.laplace_weights import weigh_around_modes
+from unle.diagnose.likelihoods import log_likelihood_draws, log_likelihood_pairs, log_likelihood_table, without_region
+from unle.diagnose.population_monte_carlo import Weighted, weigh_many
 from unle.diagnose.predictive_checks import ReplicaPairs
 from unle.diagnose.record import NotMade
 from unle.errors import InputError
 from unle.models import TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
+from unle.space import Prior
 
 FEWEST_EFFECTIVE = 20  # draws per posterior, in the median; with fewer a check would see little
 BLOCK = 25  # posteriors between two updates of the progress bar
 # Of `calibrate_around`:
 WEIGHED_DRAWS = 2000  # four times as many where few of them carry the weight
 ENOUGH_EFFECTIVE = 100  # draws in the median, with which the first are enough
+FRESH_DRAWS = 1000  # of each posterior, where those at x_o do not do
 FEWEST_POSTERIORS = 50
 OF_Y, OF_X_O = "log q(y | theta)", "log q(x_o | theta)"  # names of two further columns beside the parameters
 
@@ -166,36 +169,59 @@ def calibrate(
         raise InputError("expected a likelihood known up to a constant; try Calibration.of_draws with draws of yours.")
     if draws < 100:
         raise InputError(f"expected at least 100 draws of each posterior; got {draws}; try 1000.")
-    keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(jnp.arange(len(x)))
-    parts = []
-    with progress("Calibrating", total=len(x)) as bar:
-        for start in range(0, len(x), BLOCK):
-            rows = np.arange(start, start + BLOCK) % len(x)  # the last block is filled up: one compilation
-            weighed = weigh_many(
-                posterior.prior,
-                posterior.likelihood,
-                keys[rows],
-                jnp.asarray(truth[rows]),
-                jnp.asarray(x[rows])[:, None],
-                draws,
-            )
-            wanted = min(BLOCK, len(x) - start)
-            parts.append([np.asarray(leaf)[:wanted] for leaf in weighed])
-            bar.advance(wanted)
-    theta, log_weight, height, true_weight, true_height = (
-        np.concatenate(leaves) for leaves in zip(*parts, strict=True)
-    )
+    weighed = _weigh_blocks(posterior.prior, posterior.likelihood, truth, x[:, None], draws, seed)
     return Calibration(
-        posterior.prior.names, truth, x, theta, log_weight, true_weight, height, true_height, in_sample, seed
+        posterior.prior.names,
+        truth,
+        x,
+        weighed.theta,
+        weighed.log_weight,
+        weighed.true_log_weight,
+        weighed.height,
+        weighed.true_height,
+        in_sample,
+        seed,
     )
+
+
+def _weigh_blocks(prior: Prior, likelihood: TractableLikelihood, truth, data, draws: int, seed: int) -> Weighted:
+    """Weigh draws of every posterior, from whichever proposal leaves more effective draws in the first block."""
+    keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(jnp.arange(len(data)))
+
+    def block(weigh, start):
+        rows = np.arange(start, start + BLOCK) % len(data)  # the last block is filled up: one compilation
+        weighed = weigh(prior, likelihood, keys[rows], jnp.asarray(truth[rows]), jnp.asarray(data[rows]), draws)
+        return Weighted(*(np.asarray(leaf)[: len(data) - start] for leaf in weighed))
+
+    with progress("Calibrating", total=len(data)) as bar:
+        weigh, first = weigh_many, block(weigh_many, 0)
+        if _effective(first) < ENOUGH_EFFECTIVE:
+            other = block(weigh_around_modes, 0)
+            if _effective(other) > _effective(first):
+                weigh, first = weigh_around_modes, other
+        parts = [first]
+        bar.advance(len(first.theta))
+        for start in range(BLOCK, len(data), BLOCK):
+            parts.append(block(weigh, start))
+            bar.advance(len(parts[-1].theta))
+    return Weighted(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
+
+
+def _effective(weighed: Weighted) -> float:
+    """Return the effective number of draws in the median; the truths have no part in it."""
+    logs = np.asarray(weighed.log_weight, float)
+    top = logs.max(axis=1, keepdims=True)
+    weights = np.exp(logs - np.where(np.isfinite(top), top, 0.0))
+    return float(np.median(weights.sum(axis=1) ** 2 / np.maximum((weights**2).sum(axis=1), 1e-300)))
 
 
 def calibrate_around(
-    likelihood: TractableLikelihood, draws: Draws, pairs: ReplicaPairs, *, ess: float, seed: int = 0
+    prior: Prior, likelihood: TractableLikelihood, draws: Draws, pairs: ReplicaPairs, *, ess: float, seed: int = 0
 ) -> tuple[Calibration, float]:
     """Weigh the draws at x_o by one more simulation at some of them.
 
     Args:
+        prior: of the posterior.
         likelihood: of the posterior.
         draws: of the posterior at x_o.
         pairs: simulations at some of them, of which the first counts.
@@ -212,11 +238,40 @@ def calibrate_around(
     if wanted < FEWEST_POSTERIORS:
         raise NotMade(f"{FEWEST_POSTERIORS} valid simulations at independent draws are needed; there are {wanted}.")
     usable = usable[np.linspace(0, len(usable) - 1, wanted).astype(int)]
+    of_data = without_region(likelihood)
     for most in (WEIGHED_DRAWS, 4 * WEIGHED_DRAWS):
-        around, shared = _weighed(without_region(likelihood), draws, pairs, usable, most, ess=ess, seed=seed)
+        around, shared = _weighed(of_data, draws, pairs, usable, most, ess=ess, seed=seed)
         if around.effective >= ENOUGH_EFFECTIVE or len(draws) <= most:
             break
+    if around.effective < FEWEST_EFFECTIVE and of_data is likelihood:
+        own = _weighed_anew(prior, likelihood, draws, pairs, usable, seed=seed)
+        if own.effective > around.effective:
+            return own, np.inf
     return around, shared
+
+
+def _weighed_anew(
+    prior: Prior, likelihood: TractableLikelihood, draws: Draws, pairs: ReplicaPairs, usable: np.ndarray, *, seed: int
+) -> Calibration:
+    """Weigh fresh draws of every posterior given x_o and y: where the draws at x_o are too few, with many parameters.
+
+    Nothing is shared by these posteriors.
+    """
+    truth, y = np.asarray(pairs.theta[usable], np.float32), np.asarray(pairs.x[usable, 0], np.float32)
+    x_o = np.broadcast_to(np.asarray(draws.x_o, np.float32), (len(y), *draws.x_o.shape))
+    both = np.concatenate([x_o, y], axis=1)
+    weighed = _weigh_blocks(prior, likelihood, truth, both, FRESH_DRAWS, seed + len(y))
+    of_both = [log_likelihood_draws(likelihood, weighed.theta, data)[..., None] for data in (y, x_o)]
+    at_truth = [log_likelihood_pairs(likelihood, truth, data)[:, None] for data in (y, x_o)]
+    return Calibration(
+        (*draws.names, OF_Y, OF_X_O),
+        np.concatenate([truth, *at_truth], axis=1),
+        y.reshape(len(y), -1),
+        np.concatenate([weighed.theta, *of_both], axis=2),
+        weighed.log_weight,
+        weighed.true_log_weight,
+        seed=seed,
+    )
 
 
 def _weighed(

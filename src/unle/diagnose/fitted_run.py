@@ -132,8 +132,8 @@ class FittedRun:
     @cached_property
     def around(self) -> tuple[Calibration, float]:
         """Posteriors given x_o and one more simulation each, and how many independent draws they share."""
-        draws = self.at_x_o
-        return calibrate_around(self.tractable, draws, self.replica_pairs, ess=self.effective_draws, seed=self.seed)
+        model = self.posterior.prior, self.tractable
+        return calibrate_around(*model, self.at_x_o, self.replica_pairs, ess=self.effective_draws, seed=self.seed)
 
     @cached_property
     def many_replicas(self) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, "n rows dim_x"]]:

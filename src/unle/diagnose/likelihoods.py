@@ -88,6 +88,11 @@ def log_likelihood_pairs(likelihood: TractableLikelihood, theta: Any, data: Any)
     return np.asarray(_pairs(likelihood, *_single(theta, data)), float)
 
 
+def log_likelihood_draws(likelihood: TractableLikelihood, theta: Any, data: Any) -> Float[np.ndarray, "n draw"]:
+    """Return the log-likelihood of every data set at each of its own thetas, (n, draw, dim)."""
+    return np.asarray(_draws(likelihood, *_single(theta, data)), float)
+
+
 def member_log_likelihoods(ensemble: Ensemble | Mixture, theta: Any, rows: Any) -> Float[np.ndarray, "theta member"]:
     """Return every member's log-likelihood of all rows together, at every theta."""
     return np.asarray(_members(ensemble, *_single(theta, rows)), float)
@@ -109,6 +114,16 @@ def _table(likelihood: TractableLikelihood, theta, data) -> Float[Array, "data t
 @eqx.filter_jit
 def _pairs(likelihood: TractableLikelihood, theta, data) -> Float[Array, " n"]:
     return jax.vmap(lambda theta, rows: _of_rows(likelihood, theta, jax.vmap(likelihood.prepare)(rows)))(theta, data)
+
+
+@eqx.filter_jit
+def _draws(likelihood: TractableLikelihood, theta, data) -> Float[Array, "n draw"]:
+    def given(item):
+        thetas, rows = item
+        prepared = jax.vmap(likelihood.prepare)(rows)
+        return jax.vmap(lambda theta: _of_rows(likelihood, theta, prepared))(thetas)
+
+    return jax.lax.map(given, (theta, data))
 
 
 def _of_rows(likelihood: TractableLikelihood, theta, prepared) -> Float[Array, ""]:

@@ -8,11 +8,12 @@ weight is unbounded.
 
 Some 5,000 evaluations of the likelihood and no gradient per posterior: a hundredth of what tempered SMC with its many
 moves takes, for a purpose that forgives uneven weights.  In high dimension the weights do become uneven; the effective
-number of draws says so.
+number of draws says so, and `laplace_weights` takes over.
 
 Reference: Cappe et al., "Population Monte Carlo", 2004; Cappe et al., adaptive importance sampling, 2008.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -91,13 +92,8 @@ def weigh_many(
 
 
 def _weigh(key: PRNGKeyArray, truth, rows, prior: Prior, likelihood: TractableLikelihood, n: int) -> Weighted:
-    prepared = jax.vmap(likelihood.prepare)(rows)
+    log_likelihood = log_likelihood_given(rows, prior, likelihood)
     dim = truth.shape[0]
-
-    def log_likelihood(u):
-        theta = prior.constrain(u)
-        value = jnp.sum(jax.vmap(lambda w: likelihood.log_likelihood(theta, w))(prepared))
-        return jnp.where(jnp.isnan(value), -jnp.inf, value)
 
     def log_proposal(kernels, u):
         return jnp.logaddexp(
@@ -131,6 +127,18 @@ def _weigh(key: PRNGKeyArray, truth, rows, prior: Prior, likelihood: TractableLi
     height = jax.vmap(prior.log_density)(theta) + tilt
     log_weight = jnp.where(jnp.isfinite(ratio + tilt), ratio + tilt, -jnp.inf)
     return Weighted(theta[:-1], log_weight[:-1], height[:-1], log_weight[-1], height[-1])
+
+
+def log_likelihood_given(rows, prior: Prior, likelihood: TractableLikelihood) -> Callable[[Array], Array]:
+    """Return the log-likelihood of all rows together, as a function of unconstrained parameters."""
+    prepared = jax.vmap(likelihood.prepare)(rows)
+
+    def log_likelihood(u):
+        theta = prior.constrain(u)
+        value = jnp.sum(jax.vmap(lambda w: likelihood.log_likelihood(theta, w))(prepared))
+        return jnp.where(jnp.isnan(value), -jnp.inf, value)
+
+    return log_likelihood
 
 
 def _powered(ratio: Float[Array, " n"], tilt: Float[Array, " n"]) -> Float[Array, " n"]:
