@@ -173,7 +173,8 @@ def learned(seed: int, kind: str, stream: int) -> tuple[TractableLikelihood, Dra
 def around(seed: int, kind: str) -> Check:
     """Calibrate around one observation."""
     likelihood, draws, pairs = learned(seed, kind, 15)
-    found, shared = calibrate_around(likelihood, draws, pairs, ess=2000.0, seed=seed)
+    prior = Prior.normal([0.0, 0.0], [1.0, 1.0])
+    found, shared = calibrate_around(prior, likelihood, draws, pairs, ess=2000.0, seed=seed)
     return posterior_sbc(found, effective=shared)
 
 

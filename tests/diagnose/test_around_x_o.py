@@ -92,7 +92,9 @@ def test_sharp_posteriors_of_many_parameters_have_draws_of_their_own(model_sd, v
     theta = np.asarray(draws)[index]
     x = theta[:, None, None] + noise * rng.normal(size=(200, 2, 1, dim))
     pairs = ReplicaPairs(theta, index, x, np.ones((200, 2), bool))
-    around, shared = calibrate_around(prior, trust.Normal(jnp.asarray(model_sd)), draws, pairs, ess=2000.0)
+    around, shared = calibrate_around(
+        prior, trust.Normal(jnp.asarray(model_sd), jnp.asarray(0.0)), draws, pairs, ess=2000.0
+    )
     assert around.effective > 100
     assert np.isinf(shared)
     assert posterior_sbc(around, effective=shared).verdict == verdict
