@@ -115,10 +115,8 @@ def best_energies(
 ) -> tuple[EnergyFit, str]:
     """Train energies of several kinds, and return the simplest that is as good, and its name.
 
-    Args:
-        key: randomness of the trainings.
-        train: trains energies of one kind, as `unle.train.fit_energies` does with sees_theta, start, share and aim.
-        start: what full energies begin with, if not with nothing.
+    `train` trains energies of one kind, as `unle.train.fit_energies` does with sees_theta, start, share and aim.  Full
+    energies begin with `start`, if not with nothing.
     """
     key_free, key_full, key_continued = split(key, 3)
     full = train(key_full, sees_theta=True, start=start)

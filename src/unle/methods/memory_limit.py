@@ -24,11 +24,7 @@ LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_by
 
 
 def as_bytes(memory: int | float | str | None) -> int:
-    """Return a number of bytes.
-
-    Args:
-        memory: a number of bytes, or such as "500MB" or "2GB"; None for half of the memory of this machine, or of what
-            its container allows.
+    """Return a number of bytes, given as such or as "500MB"; half of the memory of this machine or container for None.
 
     Raises:
         InputError: it is neither.
@@ -55,11 +51,8 @@ def machine_memory() -> int:
 def row_bytes(dim: int, width: int, *, members: int, work: int = 0) -> int:
     """Return how many bytes a simulation takes in memory while a model is fitted to it, at most.
 
-    Args:
-        dim: number of parameters.
-        width: number of data.
-        members: of the ensemble, each of which keeps features of the data, up to twice as many as these.
-        work: numbers that the base's fit needs besides; see `AbstractBaseTraining.work_per_row`.
+    Every member keeps features of the data, up to twice as many as there are data; for `work` see
+    `AbstractBaseTraining.work_per_row`.
     """
     numbers = dim + width
     fitting_spaces, fitting_means = 8 * COPIES * numbers, 8 * (COPIES_OF_MEANS * numbers + work)

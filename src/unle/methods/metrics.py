@@ -72,12 +72,7 @@ def record_printed_fit(metrics: Callable[..., None], fit: PaperFit, *, recoverie
 
 
 def warn_of_divergence(fits: Sequence[PaperFit], *, instead: str) -> None:
-    """Warn of energies of the paper that should not be used as they are.
-
-    Args:
-        fits: the trainings of all rounds.
-        instead: another method to try.
-    """
+    """Warn of energies of the paper, of all rounds, that should not be used as they are; name another method to try."""
     diverged = sum(fit.outcome is Outcome.DIVERGED for fit in fits)
     if diverged:
         rounds = "" if len(fits) == 1 else f" in {diverged} of {len(fits)} rounds"

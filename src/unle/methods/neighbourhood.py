@@ -31,10 +31,8 @@ ROUNDING = 1e-6  # of a value: a smaller difference is due to single precision
 class Neighbourhood(NamedTuple):
     """A box B of standardised data around an observation.
 
-    Attributes:
-        low: smallest values of the observed rows.
-        high: largest values.
-        reach: how far beyond them the box ends; infinite in coordinates in which all data are equal.
+    It ends at `reach` beyond the smallest and largest values of the observed rows; infinite in coordinates in which all
+    data are equal.
     """
 
     low: Float[np.ndarray, "data"]
@@ -43,12 +41,7 @@ class Neighbourhood(NamedTuple):
 
     @classmethod
     def of(cls, w_o: Float[np.ndarray, "rows data"], w: Float[np.ndarray, "n data"]) -> "Neighbourhood":
-        """Return the box that fits data of the latest proposals; it holds at least half of them.
-
-        Args:
-            w_o: the observed rows.
-            w: data simulated at the latest proposals.
-        """
+        """Return the box for observed rows w_o and data w of the latest proposals; it holds at least half of these."""
         low, high = w_o.min(axis=0), w_o.max(axis=0)
         unit = np.array([_two_thirds(column) for column in np.abs(w - np.median(w_o, axis=0)).T])
         farthest = np.max(np.abs(w - np.clip(w, low, high)) / unit, axis=1)

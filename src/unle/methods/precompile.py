@@ -27,15 +27,9 @@ def sampler_compiled_for(
     *,
     wrap: Callable[[Ensemble], AbstractLikelihood],
 ) -> AbstractContextManager[Any]:
-    """Compile, while the block runs, the sampler of the posterior that training leads to.
+    """Compile, while the block runs, the sampler of the posterior that training on such data leads to.
 
-    Args:
-        prior: of theta.
-        training: of the energies; tells their shapes.
-        data: that they are trained on.
-        bases: of the members, as energies see them.
-        sampler: of the posterior.
-        wrap: what becomes of the ensemble before it is sampled.
+    Bases are as energies see them; `wrap` is what becomes of the ensemble before it is sampled.
     """
     members, sizes = data.rows.members, (data.rows.t.shape[1], data.rows.w.shape[1])
 

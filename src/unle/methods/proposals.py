@@ -59,11 +59,7 @@ class Box(NamedTuple):
 
 
 def supported_temperature(log_likelihoods: Float[np.ndarray, "n"], effective: float | int) -> float:
-    """Return the largest beta <= 1 at which weights q^beta have the wanted effective sample size.
-
-    Args:
-        log_likelihoods: log q(x_o | theta_i) at the simulated parameters.
-        effective: the effective sample size, in simulations.
+    """Return the largest beta <= 1 at which weights q(x_o | theta_i)^beta have the wanted effective sample size.
 
     Example:
         >>> import numpy as np
@@ -91,14 +87,7 @@ def supported_temperature(log_likelihoods: Float[np.ndarray, "n"], effective: fl
 def draw_proposals(
     key: PRNGKeyArray, posterior: Posterior, x_o: Float[np.ndarray, "rows dim_x"], n: int
 ) -> Float[np.ndarray, "n dim"]:
-    """Draw parameters to simulate at, in random order.
-
-    Args:
-        key: randomness of the draws.
-        posterior: as it is known so far, tempered.
-        x_o: the observation, in rows.
-        n: number of proposals.
-    """
+    """Draw n parameters to simulate at, in random order, from the tempered posterior of x_o."""
     seed = int(jr.randint(key, (), 0, 2**31 - 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnleWarning)  # x_o outside the simulations was said once
@@ -111,13 +100,7 @@ def draw_around(
 ) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, "n dim"]]:
     """Draw parameters around a few given ones, as population Monte Carlo does: normal, with twice their covariance.
 
-    Args:
-        rng: randomness of the draws.
-        t: the given parameters, standardised.
-        n: number of draws.
-
-    Returns:
-        The draws, and the given parameter that each is around.
+    The draws are returned, and the given parameter that each is around.
     """
     centres = t[rng.integers(len(t), size=n)]
     covariance = 2 * np.atleast_2d(np.cov(t, rowvar=False))

@@ -90,13 +90,8 @@ def fit_region(
 ) -> RegionFit:
     """Fit one base per member to the valid simulations in a box, as far as they are near x_o.
 
-    Args:
-        key: randomness of the fits.
-        state: with all simulations.
-        first_spaces: standardise theta and x by the first round; later rounds only shift and scale them.
-        box: the region, in coordinates of the first round.
-        base: how bases are fitted.
-        members: size of the ensemble.
+    `first_spaces` standardise theta and x by the first round; later rounds only shift and scale them.  The box is given
+    in these coordinates.
     """
     sims, (first_theta, first_x) = state.simulations, first_spaces
     key_base, key_validity = jr.split(key)

@@ -50,9 +50,6 @@ def setbacks(outlying: Sequence[float]) -> list[int | None]:
 
     None for a round that did not go back: its own simulations contain x_o, or none before did, or that was tried often
     enough.
-
-    Args:
-        outlying: how far x_o lies outside of the simulations of each round; see `Round`.
     """
     latest_good, times, earlier = None, 0, []
     for number, distance in enumerate(outlying):

@@ -95,9 +95,6 @@ class AbstractRoundState:
     def with_simulations(self: State, simulations: Any) -> tuple[State, Simulations]:
         """Return the state with the simulations of this round, and these as a record.
 
-        Args:
-            simulations: a record, or a pair (theta, x).
-
         Raises:
             InputError: too few of them are valid, or their shapes are wrong.
         """
@@ -119,14 +116,7 @@ class AbstractRoundState:
     def recall(
         self: State, simulations: Any, done: Round, proposals: Float[np.ndarray, "n dim"], carried: Any = None
     ) -> State:
-        """Return the state after a round that was fitted in an earlier process.
-
-        Args:
-            simulations: of that round.
-            done: what the round did.
-            proposals: that it led to.
-            carried: what its training left.
-        """
+        """Return the state after a round that was fitted in an earlier process, with what its training carried over."""
         state, _ = self.with_simulations(simulations)
         return replace(state, carried=carried)._after(done, np.asarray(proposals, float))
 
@@ -140,11 +130,7 @@ def distance_and_width(
 ) -> tuple[float, float]:
     """Return how far a round's data are from x_o, and how wide its proposals are; see `Round`.
 
-    Args:
-        spaces: standardise theta and x by the first round.
-        simulations: of the round.
-        x_o: the observation, in rows.
-        proposals: for the next round.
+    Both in the spaces that standardise theta and x by the first round.
     """
     theta_space, x_space = spaces
     distance = float("nan")

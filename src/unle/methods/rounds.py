@@ -141,12 +141,6 @@ class OpenRound(NamedTuple):
 def open_round(state: RoundState, simulations: Any, *, base: AbstractBaseTraining, members: int) -> OpenRound:
     """Take the simulations of a round, and fit bases to all simulations of the current region.
 
-    Args:
-        state: before the round.
-        simulations: a record, or a pair (theta, x).
-        base: how bases are fitted.
-        members: size of the ensemble.
-
     Raises:
         InputError: too few simulations are valid, or their shapes are wrong.
     """
@@ -165,10 +159,8 @@ def open_round(state: RoundState, simulations: Any, *, base: AbstractBaseTrainin
 def close_round(opened: OpenRound, likelihood: TractableLikelihood | None = None, carried: Any = None) -> RoundState:
     """Draw the next proposals, and return the state after the round.
 
-    Args:
-        opened: the round.
-        likelihood: of energies, to propose from instead of the bases'.
-        carried: what its training leaves for the next round.
+    They are drawn from the likelihood of energies, if it is given, instead of the bases'; `carried` is what its
+    training leaves for the next round.
     """
     state, fit = opened.state, opened.state.fitting
     beta, proposals = _draw_tempered(opened, likelihood)

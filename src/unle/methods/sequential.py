@@ -43,12 +43,7 @@ class SequentialRun(NamedTuple):
 
 
 class AbstractSequential(AbstractMethod):
-    """A method that learns a likelihood in rounds.  Subclasses define `begin`, `update` (one round) and `finish`.
-
-    Attributes:
-        prior: of theta.
-        simulator: as for `unle.simulate`, or None.
-    """
+    """A method that learns a likelihood in rounds.  Subclasses define `begin`, `update` (one round) and `finish`."""
 
     prior: eqx.AbstractVar[Prior]
     simulator: eqx.AbstractVar[Callable | None]
@@ -59,12 +54,7 @@ class AbstractSequential(AbstractMethod):
 
     @abc.abstractmethod
     def update(self, state: Any, simulations: Any) -> Any:
-        """Return the state after a round: fit its simulations with all others, and prepare the next proposals.
-
-        Args:
-            state: before the round; it is not changed.
-            simulations: at `state.propose()`; a record, or a pair (theta, x).
-        """
+        """Return the state after a round with simulations at `state.propose()`: a fit to those of all rounds."""
 
     @abc.abstractmethod
     def finish(self, state: Any, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
@@ -148,14 +138,10 @@ class AbstractSequential(AbstractMethod):
 
 
 def round_sizes(budget: int, rounds: int | Sequence[int]) -> list[int]:
-    """Split the budget over the rounds; earlier ones take what is left over.
+    """Split the budget over the rounds, given as a number or by their sizes; earlier ones take what is left over.
 
     A small budget makes fewer rounds than were asked for, unless their sizes are given: a first round of a few
     simulations cannot be fitted.
-
-    Args:
-        budget: simulations of all rounds together.
-        rounds: how many rounds, or the size of each.
 
     Example:
         >>> from unle.methods.sequential import round_sizes

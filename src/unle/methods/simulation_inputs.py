@@ -46,10 +46,6 @@ def _in_order(theta: Any, prior: Prior) -> Any:
 def valid_pairs(simulations: Any, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
     """Return valid rows of theta and x, or say what is wrong with them.
 
-    Args:
-        simulations: a record, or a pair (theta, x).
-        prior: which theta must have been drawn from.
-
     Raises:
         InputError: nothing can be learned from them.
     """
@@ -63,12 +59,7 @@ def valid_pairs(simulations: Any, prior: Prior) -> tuple[np.ndarray, np.ndarray]
 
 
 def enough(valid: int, summary: Callable[[], str]) -> None:
-    """Refuse to learn from next to nothing.
-
-    Args:
-        valid: number of valid simulations.
-        summary: a sentence about all of them.
-    """
+    """Refuse to learn from next to nothing; `summary` makes a sentence about all simulations."""
     if not valid:
         raise InputError(f"no simulation is valid, so there is nothing to learn from: {summary()}")
     if valid < FEWEST:
@@ -78,14 +69,7 @@ def enough(valid: int, summary: Callable[[], str]) -> None:
 
 
 def in_support(prior: Prior, theta: np.ndarray, valid: np.ndarray, numbers: np.ndarray) -> None:
-    """Refuse valid simulations at parameters that the prior cannot have drawn.
-
-    Args:
-        prior: of theta.
-        theta: parameters.
-        valid: which of them count.
-        numbers: of the rows, for the message.
-    """
+    """Refuse valid simulations at parameters that the prior cannot have drawn; numbers name the rows in the message."""
     with on_host():
         outside = valid & ~np.asarray(_contains(prior, on_device(theta)))
     if outside.any():

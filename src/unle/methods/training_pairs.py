@@ -84,10 +84,10 @@ def standardised_pairs(
     work: int = 0,
     repetition: bool = False,
 ) -> Pairs:
-    """Return the pairs of a set of simulations, or say what is wrong with them.
+    """Return standardised pairs, or say what is wrong with the simulations.
 
     Args:
-        key: deals held-out rows, and draws the window.
+        key: chooses held-out rows.
         simulations: a record, a pair (theta, x), or an open store.
         prior: which theta must have been drawn from.
         members: of the ensemble.

@@ -111,14 +111,11 @@ class AbstractConditional(DoublyIntractableLikelihood):
 
 
 class ConditionalLikelihood(AbstractConditional):
-    r"""A conditional model whose reference is its base.
+    """A conditional model whose reference is its base.
 
         log f(w | theta) = log q0(w | t) - E(t, w),   t = theta_space(theta), w = x_space(x)
 
-    Args:
-        theta_space: standardises theta.
-        x_space: standardises x.
-        model: base and energy.
+    Standardised by its two spaces.
     """
 
     theta_space: ThetaSpace
@@ -134,14 +131,7 @@ class ConditionalLikelihood(AbstractConditional):
 
 
 class ReferencedLikelihood(AbstractConditional):
-    """A conditional model with a reference of its own.
-
-    Args:
-        theta_space: standardises theta.
-        x_space: standardises x.
-        model: base and energy, which make up log f.
-        reference: r, normalised.
-    """
+    """A conditional model, base and energy, with a normalised reference r of its own."""
 
     theta_space: ThetaSpace
     x_space: XSpace
@@ -230,9 +220,7 @@ def geometric_pool(
 ) -> DoublyIntractableLikelihood:
     """Return the geometric pool of conditional models that share their coordinates; of one member, that member.
 
-    Args:
-        members: with arrays of the same shapes; the coordinates of auxiliary draws are the first one's.
-        weights: of the members, up to a factor; equal by default.
+    The coordinates of auxiliary draws are the first one's; weights are equal by default, and count up to a factor.
     """
     if len(members) == 1:
         return members[0]

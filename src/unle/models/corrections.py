@@ -178,12 +178,7 @@ class NeuralCorrection(AbstractCorrection):
 
 
 class Chained(AbstractCorrection):
-    """Two corrections in turn: the second corrects what the first leaves.
-
-    Args:
-        first: from r to its own v.
-        second: from there to v.
-    """
+    """Two corrections in turn: the second corrects what the first leaves."""
 
     first: AbstractCorrection
     second: AbstractCorrection

@@ -118,12 +118,7 @@ class NoEnergy(AbstractEnergy):
 
 
 class EnergyModel(eqx.Module):
-    """A base and the energy that tilts it, in standardised coordinates t of theta and w of x.
-
-    Args:
-        base: the normalised base density q0(w | t).
-        energy: E(t, r), r the base's features of w.
-    """
+    """A base q0(w | t) and the energy E(t, r) that tilts it, r the base's features of w."""
 
     base: AbstractBase
     energy: AbstractEnergy

@@ -104,11 +104,7 @@ class Mixture(AbstractWrapper):
 
 
 class Consensus(AbstractWrapper):
-    """The geometric mean of an ensemble's densities, up to a constant that is taken not to depend on theta.
-
-    Args:
-        members: the ensemble.
-    """
+    """The geometric mean of an ensemble's densities, up to a constant that is taken not to depend on theta."""
 
     members: Ensemble | Mixture
 
@@ -129,11 +125,7 @@ def geometric_mean(likelihood: Any) -> Any:
 
 
 def mixture(members: Sequence[TractableLikelihood]) -> TractableLikelihood:
-    """Return the equal mixture of likelihoods that share their coordinates of x; of one member, that member.
-
-    Args:
-        members: of one class, with arrays of the same shapes.
-    """
+    """Return the equal mixture of likelihoods that share their coordinates of x; of one member, that member."""
     if len(members) == 1:
         return members[0]
     return Mixture(stacked(members))  # pyright: ignore[reportCallIssue]  (`likelihood` is a property)

@@ -57,15 +57,11 @@ class AbstractWrapper(TractableLikelihood):
 
 
 class EnergyLikelihood(TractableLikelihood):
-    r"""A tilted energy-based model with the maps from raw theta and x.
+    """An energy-based model with the maps from raw theta and x, and log Z_pi, estimated after training.
 
         log q(x | theta) = log q0(w | t) - E(t, w) - log Z_pi,   t = theta_space(theta), w = x_space(x)
 
-    Args:
-        theta_space: standardises theta.
-        x_space: standardises x.
-        model: base and energy.
-        log_z: log Z_pi, estimated after training; it makes members of an ensemble comparable.
+    log Z_pi makes members of an ensemble comparable.
     """
 
     theta_space: ThetaSpace
@@ -84,14 +80,7 @@ class EnergyLikelihood(TractableLikelihood):
 
 
 class Tempered(AbstractWrapper):
-    """A likelihood to the power of beta, between 0 and 1.
-
-    Proposals drawn with it do not run ahead of what the simulations support.
-
-    Args:
-        likelihood: that is flattened.
-        temperature: beta.
-    """
+    """A likelihood to the power of beta, between 0 and 1, for proposals that do not run ahead of the simulations."""
 
     likelihood: TractableLikelihood
     temperature: Float[Array, ""]

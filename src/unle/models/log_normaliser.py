@@ -63,12 +63,7 @@ class LogNormaliser(eqx.Module):
 
 
 class Normalised(AbstractWrapper):
-    """A doubly intractable likelihood, divided by its learned normaliser.
-
-    Args:
-        likelihood: f(w | theta).
-        log_normaliser: b(t), about log Z(theta).
-    """
+    """A doubly intractable likelihood f(w | theta), divided by its learned normaliser b(t), about log Z(theta)."""
 
     likelihood: DoublyIntractableLikelihood
     log_normaliser: LogNormaliser

@@ -24,13 +24,7 @@ LINEAR_RANGE = 3.0  # residuals that a network sees nearly as they are; beyond, 
 
 
 class MixtureNoise(eqx.Module):
-    """Independent coordinates, each a mixture of normals.
-
-    Args:
-        log_weights: log a, of every coordinate and component.
-        means: m.
-        scales: s.
-    """
+    """Independent coordinates, each a mixture of normals with weights a, means m and scales s."""
 
     log_weights: Float[Array, "data component"]
     means: Float[Array, "data component"]
@@ -54,12 +48,7 @@ class MixtureNoise(eqx.Module):
 
 
 class NoisyBase(AbstractBaseWrapper):
-    """A base with other noise than Gaussian; its energies see residuals with their tails drawn in.
-
-    Args:
-        base: that turns data into residuals.
-        noise: their density.
-    """
+    """A base whose residuals have other noise than Gaussian; its energies see residuals with their tails drawn in."""
 
     base: AbstractBase
     noise: MixtureNoise

@@ -49,17 +49,7 @@ class Mlp(eqx.Module):
     def stacked(
         cls, key: PRNGKeyArray, members: int, inputs: int, outputs: int, *, width: int, depth: int, output_scale: float
     ) -> "Mlp":
-        """Return new networks of an ensemble, stacked along a leading axis; drawn on the host, with nothing to compile.
-
-        Args:
-            key: random key of all of them.
-            members: how many.
-            inputs: as for one network, and so are all the others.
-            outputs: likewise.
-            width: likewise.
-            depth: likewise.
-            output_scale: likewise.
-        """
+        """Return new networks of an ensemble, stacked along a leading axis; drawn on the host: nothing is compiled."""
         rng = np.random.default_rng(np.asarray(jr.key_data(key)).tolist())
         one = jax.eval_shape(lambda: cls(key, inputs, outputs, width=width, depth=depth))
         scales = [1.0] * depth + [output_scale]

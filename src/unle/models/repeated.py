@@ -15,12 +15,7 @@ from unle.models.bases import AbstractBase
 
 
 class Repeated(AbstractBase):
-    """The product of one base over blocks of coordinates.
-
-    Args:
-        one: base of a single measurement.
-        blocks: coordinates of w that belong to each measurement; together all of them.
-    """
+    """The product of the base of one measurement over blocks, the coordinates of w that belong to each measurement."""
 
     one: AbstractBase
     blocks: tuple[tuple[int, ...], ...] = eqx.field(static=True)

@@ -42,12 +42,12 @@ class AlwaysValid(AbstractValidity):
 
 
 class ValidityNet(AbstractValidity):
-    r"""The geometric mean of a few networks' probabilities, recalibrated.
+    """The geometric mean of a few networks' probabilities, recalibrated.
 
         P(valid | theta) = sigmoid(temper m(theta) + shift),   m = logit of prod_k sigmoid(net_k(t))^(1/K)
 
-    Low as soon as one of them expects a failure, for the reason that `unle.models.ensembles` has: of many parameters,
-    those that one network is mistaken about would come to the top.
+    Low if any network predicts a failure: otherwise parameters on which one network errs would get the highest
+    posterior.
 
     Args:
         theta_space: standardises theta.
@@ -76,12 +76,7 @@ class ValidityNet(AbstractValidity):
 
 
 class ValidPower(AbstractValidity):
-    """Another probability to some power, for proposals that avoid failures more than a posterior does.
-
-    Args:
-        validity: log P(valid | theta).
-        power: that multiplies it.
-    """
+    """P(valid | theta) to some power, for proposals that avoid failures more than a posterior does."""
 
     validity: AbstractValidity
     power: Float[Array, ""]
@@ -146,10 +141,8 @@ def with_validity(
 ) -> TractableLikelihood | DoublyIntractableLikelihood:
     """Return the likelihood of an observation that is valid; of the same kind as the one given.
 
-    Args:
-        likelihood: of data given that they are valid, as trained on valid rows.  Not for a tilted model whose particles
-            follow the prior: fitted to valid rows it has P(valid | theta) in it already.
-        validity: P(valid | theta); with `AlwaysValid` the likelihood comes back as it is.
+    The one given is that of data given that they are valid, as trained on valid rows.  Not for a joint model whose
+    particles follow the prior: fitted to valid rows it has P(valid | theta) in it already.
     """
     if isinstance(validity, AlwaysValid):
         return likelihood

@@ -33,11 +33,7 @@ class AbstractView(AbstractBaseWrapper):
 
 
 class OneView(AbstractView):
-    """The base's own features, and the distance.
-
-    Args:
-        base: the density.
-    """
+    """The base's own features, and the distance."""
 
     base: AbstractBase
 
@@ -51,11 +47,7 @@ class OneView(AbstractView):
 
 
 class TwoViews(AbstractView):
-    """The base's own features, its coordinates v, and the distance.
-
-    Args:
-        base: the density.
-    """
+    """The base's own features, its coordinates v, and the distance."""
 
     base: AbstractBase
 

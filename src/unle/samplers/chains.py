@@ -179,16 +179,9 @@ def refresh(
     proposals: Float[Array, "chain dim"],
     log_tilt: Callable[[Float[Array, " dim"]], Float[Array, ""]],
 ) -> tuple[Float[Array, "chain dim"], Float[Array, ""]]:
-    """Offer every chain one independent draw of the reference density.
+    """Offer every chain one independent draw of the reference density; return positions, and the share accepted.
 
-    Args:
-        key: randomness of the acceptances.
-        positions: where the chains are.
-        proposals: fresh draws of the reference density, one per chain.
-        log_tilt: s, the log of target over reference; one point.
-
-    Returns:
-        The new positions, and the share of proposals accepted.
+    `log_tilt` is s, the log of target over reference, at one point.
     """
     old, new = jax.vmap(log_tilt)(positions), jax.vmap(log_tilt)(proposals)
     old = jnp.where(jnp.isfinite(old), old, -jnp.inf)  # a chain outside the support accepts any proposal inside

@@ -21,18 +21,12 @@ Tree = TypeVar("Tree")
 
 
 def over_devices(tree: Tree, *, axes: int = 1) -> Tree:
-    """Lay arrays out over all local devices; meant for use inside `jax.jit`.
+    """Lay arrays out over all local devices, by one or two leading axes; meant for use inside `jax.jit`.
 
     An axis is divided into as many equal parts as it can be among the devices: 1000 chains on 4 devices into 4; 4
-    islands of 500 particles on 8 devices into 4, and each island into 2. Where devices are left over, several of them
-    do the same. Nothing happens where there is one device, or where the user has chosen one (`jax.default_device`).
-
-    Args:
-        tree: a pytree of arrays with leading axis `chain` or `particle`.
-        axes: how many of the leading axes may be divided, one or two.
-
-    Returns:
-        The same numbers.
+    islands of 500 particles on 8 devices into 4, and each island into 2.  Where devices are left over, they repeat the
+    same computation.  Nothing happens where there is one device, or where the user has chosen one
+    (`jax.default_device`).
     """
     devices = jax.local_devices()
     chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]  # made at run time

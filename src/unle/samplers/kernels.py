@@ -57,15 +57,7 @@ class AbstractKernel(eqx.Module):
 
     @abc.abstractmethod
     def init(self, position: Float[Array, " dim"], log_density: LogDensity) -> KernelState:
-        """Evaluate the density at a position.
-
-        Args:
-            position: where the chain is.
-            log_density: log p of one point, up to a constant.
-
-        Returns:
-            A state with the fields `position` and `logdensity`.
-        """
+        """Evaluate the log-density at a position; the state has the fields `position` and `logdensity`."""
 
     @abc.abstractmethod
     def step(
@@ -77,14 +69,8 @@ class AbstractKernel(eqx.Module):
     ) -> tuple[KernelState, KernelInfo]:
         """Move the chain once, leaving p invariant.
 
-        Args:
-            key: randomness of this step.
-            state: from `init` or an earlier `step`, made with this same density.
-            log_density: log p of one point, up to a constant.
-            step_size: epsilon > 0; what it scales is said by each kernel.
-
-        Returns:
-            The next state and the `KernelInfo` of the step.
+        The state was made with this same density, by `init` or `step`; what the step size epsilon > 0 scales is said by
+        each kernel.
         """
 
 

@@ -21,12 +21,7 @@ Tree = TypeVar("Tree")
 
 
 class Particles(eqx.Module):
-    """A weighted sample.
-
-    Attributes:
-        positions: the points.
-        log_weights: log w_i, up to a common constant; -inf is a dead particle.
-    """
+    """A weighted sample: points, and log w_i up to a common constant; -inf is a dead particle."""
 
     positions: Float[Array, "particle dim"]
     log_weights: Float[Array, " particle"]
@@ -81,16 +76,10 @@ def largest_log_power(
     *,
     bisections: int,
 ) -> Float[Array, ""]:
-    """Return the logarithm of the largest power at which weights have the wanted effective sample size.
+    """Return the logarithm of the largest power, between two, at which weights have the wanted ESS/N.
 
     The ESS falls as the power grows.  Bisection on the logarithm: a power may be tiny where the likelihood is sharp.
-
-    Args:
-        log_weights: of a power.
-        wanted: ESS/N.
-        low: logarithm of the smallest power, which is taken to be small enough.
-        high: logarithm of the largest; it is returned if the ESS suffices there.
-        bisections: of the interval.
+    The smallest is taken to be small enough; the largest is returned if the ESS suffices there.
     """
 
     def halve(i, interval):

@@ -75,12 +75,7 @@ class OuterState(NamedTuple):
 
 
 class Proposed(NamedTuple):
-    """A proposal of every chain.
-
-    Attributes:
-        state: where the chains would be.
-        log_ratio: log of the acceptance ratio, with Z(u) / Z(u') left out.
-    """
+    """A proposal of every chain, and the log of the acceptance ratio with Z(u) / Z(u') left out."""
 
     state: OuterState
     log_ratio: Float[Array, " chain"]
@@ -113,13 +108,8 @@ class AbstractProposal(eqx.Module):
     ) -> Proposed:
         """Propose for every chain.
 
-        Args:
-            key: randomness of the proposals.
-            state: from `init`, or accepted.
-            target: the posterior.
-            whitening: coordinates in which one step size fits all directions.
-            archive: points like those of the target, fixed.
-            step_size: one for all chains.
+        `whitening` are coordinates in which one step size fits all directions, `archive` fixed points like those of the
+        target.
         """
 
 

@@ -76,13 +76,7 @@ class AbstractStepSize(eqx.Module):
 
     @abc.abstractmethod
     def update(self, state: StepSizeState, acceptance: Float[Array, " chain"], target: float) -> StepSizeState:
-        """Learn from one step of all chains.
-
-        Args:
-            state: the state before.
-            acceptance: the acceptance probability of each chain's last proposal.
-            target: the mean acceptance to aim at (`kernel.target_acceptance`).
-        """
+        """Learn from one step of all chains: their acceptance probabilities, and the mean to aim at."""
 
     def _start(self, shape: tuple[int, ...]) -> StepSizeState:
         zeros = jnp.zeros(shape)  # adding to it, rather than `jnp.full`, gives the same type as `update` does

@@ -15,12 +15,7 @@ RIDGE = 1e-5
 
 
 class Whitening(eqx.Module):
-    """The map x = mean + factor z.
-
-    Attributes:
-        mean: mu.
-        factor: L, lower triangular.
-    """
+    """The map x = mean + factor z; the factor L is lower triangular."""
 
     mean: Float[Array, " dim"]
     factor: Float[Array, "dim dim"]
@@ -37,15 +32,9 @@ class Whitening(eqx.Module):
 def fit_whitening(
     positions: Float[Array, "particle dim"], weights: Float[Array, " particle"] | None = None
 ) -> Whitening:
-    """Take mean and covariance from a (weighted) sample.
+    """Take mean and covariance from a sample, with normalised weights or equal ones.
 
-    Args:
-        positions: the sample.
-        weights: normalised weights; equal weights by default.
-
-    Returns:
-        A `Whitening` whose factor is finite and invertible for every sample, even one in which all
-        points coincide.
+    The factor is finite and invertible for every sample, even one in which all points coincide.
     """
     n, dim = positions.shape
     weights = jnp.full(n, 1.0 / n) if weights is None else weights

@@ -21,12 +21,7 @@ Seen = tuple[Float[Array, "particle dim"], Float[Array, "particle seen"]]  # (t,
 
 
 class Batch(NamedTuple):
-    """Data of one iteration.
-
-    Attributes:
-        rows: which rows of the data.
-        t: their parameters.
-    """
+    """Data of one iteration: which rows, and their parameters."""
 
     rows: Int[Array, " batch"]
     t: Float[Array, "batch dim"]
@@ -73,13 +68,7 @@ class AbstractParticles(eqx.Module):
     ) -> tuple[Any, ParticleBatch]:
         """Turn particles of the old model into particles of the new one.
 
-        Args:
-            key: randomness of the moves.
-            joint: the space of parameters under the prior, and of data.
-            state: from the previous call.
-            old: the model of the previous iteration.
-            new: the model now.
-            batch: the data of this iteration; only particles that belong to data look at it.
+        `state` is that of the previous call; only particles that belong to data look at the batch.
         """
 
     def started(self, state: Any, known: Any) -> Any:

@@ -103,15 +103,7 @@ def certify(
     w: Float[Array, "n data"],
     held_out: Int[np.ndarray, "member row"],
 ) -> Certificate:
-    """Examine a fit.
-
-    Args:
-        models: the members, stacked.
-        log_z: their log Z_pi, by draws of the bases.
-        t: standardised parameters.
-        w: standardised data.
-        held_out: rows that were held out from each member.
-    """
+    """Examine stacked models with these log Z_pi, which draws of the bases gave, on rows held out from each member."""
     members, rows = held_out.shape
     rows = np.asarray(held_out)[:, np.linspace(0, rows - 1, min(rows, MOST_ROWS)).astype(int)]
     key = jr.key(SEED)
@@ -170,12 +162,9 @@ def _log_mean(log_weights: Float[np.ndarray, " n"]) -> tuple[float, float]:
 
 
 def pareto_k(log_weights: Float[np.ndarray, " n"]) -> float:
-    """Return the shape k of a generalised Pareto distribution for the largest weights.
+    """Return the shape k of a generalised Pareto distribution for the largest of importance weights.
 
     By the estimator of Zhang and Stephens (2009), with the weak prior of Vehtari et al. that draws k towards .5.
-
-    Args:
-        log_weights: logarithms of importance weights.
 
     Example:
         >>> import numpy as np

@@ -57,13 +57,7 @@ class Descent(eqx.Module):
 
 
 class Descended(NamedTuple):
-    """The outcome of a descent.
-
-    Attributes:
-        trained: the members' best weights, stacked as they were given.
-        losses: held-out loss of each member.
-        steps: optimiser steps made.
-    """
+    """The outcome of a descent: the members' best weights, stacked, their held-out losses, and the steps made."""
 
     trained: Any
     losses: Float[Array, " member"]
@@ -81,14 +75,14 @@ def descend(
     title: str = "Training",
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
 ) -> Descended:
-    """Minimise.
+    """Minimise the mean of a loss over rows, for all members at once.
 
     Args:
         key: randomness of batches and of the loss.
         loss: mean loss of some rows; a function with a name, since every new one is compiled anew.
         trained: what is optimised, all leaves arrays stacked along a leading axis of members.
         fixed: what else the loss needs, stacked likewise.
-        rows: that the loss is a mean over.
+        rows: standardised simulations.
         settings: of the loop.
         title: of the progress bar.
         on_chunk: called with a record after every chunk.

@@ -39,12 +39,10 @@ class DiviChains(eqx.Module):
 
 
 class DiviFit(NamedTuple):
-    """A fitted log-normaliser.
+    """A fitted log-normaliser b(t), and how it was fitted.
 
-    Attributes:
-        log_normaliser: b(t).
-        error: of its gradients at held-out theta, as a share of their spread; the noise of the targets is in it.
-        acceptance: of the chains.
+    `error` is that of its gradients at held-out theta, as a share of their spread; the noise of the targets is in it.
+    `acceptance` is that of the chains.
     """
 
     log_normaliser: LogNormaliser
@@ -62,17 +60,7 @@ def fit_divi(
     settings: LogNormaliserTraining,
     start: LogNormaliser | None = None,
 ) -> DiviFit:
-    """Fit log Z(theta) of a conditional model on a fixed measure.
-
-    Args:
-        key: randomness of chains and fit.
-        model: measure and energy.
-        t: standardised parameters, in random order.
-        w: where the chain of each begins.
-        chains: settings of the chains.
-        settings: of the network.
-        start: network to start from.
-    """
+    """Fit log Z(theta) at parameters t in random order, with a chain for each that begins at w."""
     key_chains, key_fit = jr.split(key)
     gradients, acceptance = _gradients(key_chains, model, t, w, chains)
     b, error = match_gradients(key_fit, t, gradients, settings=settings, start=start)

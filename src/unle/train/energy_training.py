@@ -133,16 +133,7 @@ class EnergyTraining(AbstractEnergyTraining):
         sees_theta: bool = True,
         reach: Float[Array, " member"] | None = None,
     ) -> MlpEnergy:
-        """Return nearly constant energies, stacked along a leading axis; of a fixed key if none is given.
-
-        Args:
-            dim_theta: number of parameters.
-            dim_seen: how many numbers the energies are given of w.
-            members: how many energies.
-            key: of their initial weights.
-            sees_theta: whether they have weights on t.
-            reach: where they fade out, see `unle.models.reach_of`.
-        """
+        """Return nearly constant energies, stacked; of a fixed key if none is given."""
         sizes = {"members": members, "width": self.width, "depth": self.depth, "bound": self.bound, "reach": reach}
         key = jr.key(0) if key is None else key
         return MlpEnergy.stacked(key, dim_theta, dim_seen, sees_theta=sees_theta, **sizes)

@@ -75,9 +75,7 @@ class GaussianTraining(AbstractBaseTraining):
     def for_rows(self, rows: int, *, in_all: int = 0) -> "GaussianTraining":
         """Return settings with steps, batch and decay for so many rows; patience lasts for the same share of steps.
 
-        Args:
-            rows: that there are at a time.
-            in_all: that there are, if these are a window on more.
+        `in_all` is how many there are, if these are a window on more.
         """
         iterations = step_count(self.iterations, rows)
         most = max(rows, in_all)
@@ -118,11 +116,7 @@ def fit_gaussians(
 ) -> tuple[ConditionalGaussian, Float[Array, " member"]]:
     """Return one conditional Gaussian per member, stacked, and the held-out log-likelihood per row of each.
 
-    Args:
-        key: randomness of weights and batches.
-        rows: standardised simulations; closed forms are fitted to the first window of a stream.
-        settings: of the network.
-        capacity: rows that there will be in the end; see `AbstractBaseTraining.fit`.
+    Closed forms are fitted to the first window of a stream.  For `capacity` see `AbstractBaseTraining.fit`.
     """
     t, w, splits = rows.table
     one_shape, in_all = capacity is not None, 0 if rows.stream is None else rows.stream.size

@@ -27,12 +27,7 @@ EARLY_SHARE = 0.1  # share of the training after which networks are compared wit
 
 
 class Start(NamedTuple):
-    """What networks begin with, and have to beat.
-
-    Attributes:
-        linear: the members' linear fits.
-        scores: their log-likelihood of each held-out row.
-    """
+    """What networks begin with, and have to beat: linear fits, and their log-likelihood of each held-out row."""
 
     linear: Mean
     scores: Float[np.ndarray, "member held_out"]
@@ -76,14 +71,10 @@ class Networks(NamedTuple):
 def train_networks(
     key: PRNGKeyArray, start: Start, rows: Rows, *, settings: "GaussianTraining", rival: Rival | None = None
 ) -> Networks:
-    """Train one network per member.
+    """Train one network per member, to correct linear fits.
 
-    Args:
-        key: randomness of weights and batches.
-        start: linear fits that the networks correct.
-        rows: standardised simulations, padded if more are to come.
-        settings: with steps and batch for so many rows; see `GaussianTraining.for_rows`.
-        rival: networks that are behind it after a part of their training are given up.
+    Settings have steps and batch for so many rows (`GaussianTraining.for_rows`).  Networks that are behind a rival
+    after a part of their training are given up.
     """
     key_init, key_train = split(key, 2)
     bases, fit = _start(key_init, start, rows, settings)

@@ -45,8 +45,7 @@ class Processes(NamedTuple):
 
     Attributes:
         correction: the processes, stacked along the leading axis.
-        v: what they make of all rows: predictions of rows that they have not seen, those that they have left out one by
-            one.
+        v: standardised residuals of all rows; leave-one-out residuals for training rows.
         log_dets: log |dv / dr| of the held-out rows of every member.
         scores: log-likelihood of r in each held-out row.
     """
@@ -60,13 +59,9 @@ class Processes(NamedTuple):
 def fit_processes(
     t: Float[np.ndarray, "n dim"], r: Float[np.ndarray, "member n data"], splits: Splits, *, one_shape: bool = False
 ) -> Processes | None:
-    """Fit one process per member to residuals of linear fits; None if there is no sign of a signal in them.
+    """Fit one process per member to residuals r of linear fits; None if there is no sign of a signal in them.
 
-    Args:
-        t: standardised parameters.
-        r: residuals of each member's linear fit.
-        splits: training and held-out rows of every member.
-        one_shape: whether features are filled up with zeros, so that fits to growing data compile once.
+    With `one_shape`, features are filled up with zeros, so that fits to growing data compile once.
     """
     if t.shape[1] > MOST_PARAMETERS or splits.train.shape[1] < FEWEST_ROWS:
         return None

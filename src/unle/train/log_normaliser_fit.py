@@ -165,15 +165,8 @@ def match_gradients(
 ) -> tuple[LogNormaliser, float]:
     """Fit b(t), a model of log Z, to estimates of its gradient alone; the additive constant of b stays undetermined.
 
-    Args:
-        key: randomness of network and batches.
-        t: standardised parameters, in random order.
-        gradients: of log Z with respect to t.
-        settings: of the fit; the weight of values does not count.
-        start: network to start from.
-
-    Returns:
-        b, and the root of the held-out mean squared error as a share of the gradients' spread.
+    Parameters t are in random order, and gradients with respect to t.  The root of the held-out mean squared error, as
+    a share of the gradients' spread, is returned besides b.
     """
     gradients_only = replace(settings, values=0.0, gradients=1.0)
     zeros = jnp.zeros(len(t))

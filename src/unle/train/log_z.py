@@ -51,15 +51,10 @@ def estimate_log_z(
     temperatures: int = 1,
     moves: int = 0,
 ) -> LogZEstimates:
-    """Estimate log Z at every theta, with independent particles for each.
+    """Estimate log Z at every raw theta, with independent particles for each.
 
-    Args:
-        key: randomness of the particles.
-        likelihood: whose normaliser is sought.
-        theta: raw parameters.
-        particles: draws of the base for each theta.
-        temperatures: equal steps from the base to the model.
-        moves: MALA steps at each temperature; 0 with one temperature is importance sampling.
+    Particles are draws of the base, carried to the model in equal temperature steps with some MALA moves at each; no
+    moves and one temperature are importance sampling.
     """
     if theta.ndim != 2 or min(particles, temperatures) < 1 or moves < 0:
         raise InputError(

@@ -58,13 +58,7 @@ class Patience(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The end of a training.
-
-    Attributes:
-        state: the last one.
-        patience: that was left.
-        records: of all chunks that had one.
-    """
+    """The end of a training: the last state, the patience that was left, and the records of all chunks."""
 
     state: Any
     patience: Patience
@@ -99,14 +93,8 @@ def run(
 ) -> Ended:
     """Train chunk by chunk until patience is over, or all inputs are spent.
 
-    Args:
-        chunk: makes the steps of one chunk.
-        state: to begin with.
-        inputs: one for each chunk: a random key, or a number to make one of.
-        steps: in a chunk.
-        patience: to begin with.
-        title: of the progress bar.
-        on_chunk: called with the record of every chunk, as it ends.
+    Every chunk gets one of the inputs: a random key, or a number to make one of.  `on_chunk` is called with the record
+    of every chunk, as it ends.
     """
     records = []
     with progress(title, total=len(inputs) * steps) as bar:
@@ -123,13 +111,7 @@ def run(
 
 
 class Weights(NamedTuple):
-    """What an optimiser changes.
-
-    Attributes:
-        trained: the current weights.
-        optimiser: the optimiser's state.
-        average: running mean of the weights.
-    """
+    """What an optimiser changes: the current weights, its own state, and a running mean of the weights."""
 
     trained: Any
     optimiser: optax.OptState
@@ -149,14 +131,10 @@ def update(
     average: float,
     change: Callable[[Any], Any] = lambda updates: updates,
 ) -> Weights:
-    """Make one step.
+    """Make one step along the gradient at `weights.trained`.
 
-    Args:
-        optimiser: that makes it.
-        weights: before it.
-        gradient: of the loss at `weights.trained`.
-        average: decay of the running mean; 0 for the current weights.
-        change: made to the updates before they are applied.
+    `average` is the decay of the running mean, 0 for the current weights; `change` is made to the updates before they
+    are applied.
     """
     updates, state = optimiser.update(gradient, weights.optimiser, eqx.filter(weights.trained, eqx.is_array))
     trained = eqx.apply_updates(weights.trained, change(updates))
@@ -174,12 +152,7 @@ def take_steps(
 ) -> tuple[Weights, Float[Array, " step"]]:
     """Make one step for each batch; return the weights after all of them, and the losses on the way.
 
-    Args:
-        optimiser: that makes the steps.
-        weights: before them.
-        loss: of trained weights and a batch.
-        batches: every array with an axis of steps first.
-        average: decay of the running mean.
+    The loss is one of trained weights and a batch; every array of `batches` has an axis of steps first.
     """
 
     def step(weights: Weights, batch):
@@ -190,13 +163,7 @@ def take_steps(
 
 
 class Best(NamedTuple):
-    """The best point of a path of training.
-
-    Attributes:
-        trained: averaged weights there.
-        score: their mean score of held-out rows.
-        rows: the score of each row.
-    """
+    """The best point of a path of training: averaged weights, their mean held-out score, and the score of each row."""
 
     trained: Any
     score: Float[Array, "*member"]

@@ -33,12 +33,7 @@ SPREAD_TAIL = 1.5  # a component of the size of the largest residual times this,
 
 
 class Noisy(NamedTuple):
-    """Bases with noise that is not Gaussian.
-
-    Attributes:
-        bases: of the members, stacked.
-        gain: in log-likelihood over the Gaussian bases, of every row held out from a member; by cross-validation.
-    """
+    """Bases with noise that is not Gaussian, and its cross-validated gain over N(0, I) for every held-out row."""
 
     bases: AbstractBase
     gain: Float[np.ndarray, "member held_out"]

@@ -63,11 +63,7 @@ def online_start(
 ) -> OnlineState:
     """Return the state from which online training begins.
 
-    Args:
-        key: randomness of the initial weights.
-        dim: number of parameters.
-        settings: of the training.
-        start: the log-normaliser of the previous round, in the coordinates t of this one; b = 0 by default.
+    `start` is the log-normaliser of the previous round, in the coordinates t of this one; b = 0 by default.
     """
     settings = OnlineTraining() if settings is None else settings
     b = LogNormaliser.initial(key, dim, width=settings.width, depth=settings.depth) if start is None else start
@@ -84,12 +80,8 @@ def online_update(
 ) -> OnlineState:
     """Make one optimiser step on a batch of particles.  Pure: for use inside `jax.jit` and `jax.lax.scan`.
 
-    Args:
-        state: from `online_start` or an earlier update.
-        model: base and energy of the moment.
-        t: standardised parameters of the batch.
-        v: a particle of q(. | t_i) for each, in the base's coordinates (`model.base.whiten(t, w)`).
-        settings: as in `online_start`.
+    The model is the current one, and v a particle of q(. | t_i) for each t_i in the base's coordinates, that is,
+    `model.base.whiten(t, w)`.
     """
     settings = OnlineTraining() if settings is None else settings
     targets = jax.vmap(jax.grad(model.log_tilt_whitened))(t, v)

@@ -53,12 +53,8 @@ class Means(NamedTuple):
 def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool = False) -> Means:
     """Fit linear means, and the polynomials that correct them.
 
-    Args:
-        t: standardised parameters, shape (n, dim).
-        w: standardised data, shape (n, k).
-        splits: training and held-out rows of every member.
-        one_shape: whether polynomials are filled up with zeros to the highest degree, so that fits to growing data
-            compile once.
+    With `one_shape`, polynomials are filled up with zeros to the highest degree, so that fits to growing data compile
+    once.
     """
     products = _Products.of(np.asarray(t, float), np.asarray(w, float), most_rows=splits.train.shape[1])
     rows = zip(np.asarray(splits.train), np.asarray(splits.held_out), strict=True)

@@ -66,15 +66,7 @@ def fit_score_matching(
     settings: ScoreMatching,
     on_chunk: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[EnergyModel, Descended]:
-    """Fit the energies of all members, and return the models, stacked, and how training went.
-
-    Args:
-        key: randomness of weights, batches and slices.
-        bases: the members' bases, which stay as they are.
-        rows: standardised simulations.
-        settings: of the fit.
-        on_chunk: called with a record after every chunk of training.
-    """
+    """Fit the energies of all members on fixed bases; return the models, stacked, and how training went."""
     key_start, key_descent = jr.split(key)
     energies = _initial(jr.split(key_start, rows.members), rows.t.shape[1], rows.w.shape[1], settings)
     trained, static = eqx.partition(energies, eqx.is_array)

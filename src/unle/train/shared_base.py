@@ -112,11 +112,8 @@ def look_repeated(
 ) -> bool:
     """Return whether residuals are alike and independent as far as can be seen.
 
-    Args:
-        v: residuals.
-        t: parameters.
-        trained: whether the base was trained on these rows; a network that follows noise makes the correlation of
-            different measurements negative there, and that is no reason to refuse.
+    Where the base was trained on these rows, a network that follows noise makes the correlation of different
+    measurements negative, and that is no reason to refuse.
     """
     phi = _orthonormal(t)
     if not np.isfinite(v).all() or not _are_alike(v, phi) or not _are_independent(v, phi, trained=trained):

@@ -27,13 +27,7 @@ Standardise = Callable[[np.ndarray, np.ndarray], tuple[Float[Array, "n dim"], Fl
 
 
 class Fresh(NamedTuple):
-    """Rows that replace others.
-
-    Attributes:
-        indices: in the window.
-        t: standardised parameters.
-        w: standardised data.
-    """
+    """Rows that replace others: their indices in the window, standardised parameters and data."""
 
     indices: Int[Array, " m"]
     t: Float[Array, "m dim"]

@@ -94,12 +94,7 @@ def standard_error(rows: ArrayLike) -> float:
 
 
 def is_better(scores: ArrayLike, than: ArrayLike | None = None, *, errors: float = 1.0) -> bool:
-    """Return whether scores exceed others by more than so many standard errors of their difference.
-
-    Args:
-        scores: of each held-out row, higher is better.
-        than: scores of the same rows by another fit; zero if None.
-        errors: standard errors that the mean difference must exceed.
+    """Return whether scores exceed others, or zero, by more than so many standard errors of their difference.
 
     Example:
         >>> from unle.train.validation import is_better
@@ -111,11 +106,7 @@ def is_better(scores: ArrayLike, than: ArrayLike | None = None, *, errors: float
 
 
 def simplest_as_good(scores: Sequence[ArrayLike]) -> int:
-    """Return which of several fits to keep: the first, unless a later one is better than the best before it.
-
-    Args:
-        scores: of each held-out row, one array per fit, the simplest fit first.
-    """
+    """Return the index of the fit to keep: the first and simplest, unless a later one beats the best before it."""
     best = 0
     for i in range(1, len(scores)):
         if is_better(scores[i], scores[best]):

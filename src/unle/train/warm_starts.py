@@ -44,10 +44,7 @@ class Frame(eqx.Module):
 class Carried(eqx.Module):
     """Energies and particles at the end of a round, and their coordinates.
 
-    Attributes:
-        frame: the coordinates.
-        energies: the members' energies, stacked.
-        particles: (positions, log-weights, energies) of every pair, if each has particles of its own.
+    Particles are (positions, log-weights, energies) of every pair, if each has particles of its own.
     """
 
     frame: Frame
@@ -72,11 +69,9 @@ def pair_particles(particles: object) -> tuple[Array, Array, Array] | None:
 
 
 class WarmStart(eqx.Module):
-    """What a training starts from.
+    """What a training starts from, in its coordinates.
 
-    Attributes:
-        energies: in the coordinates of the training.
-        particles: (positions, log-weights, energies) of every pair, NaN where a pair is new; or None.
+    Particles are (positions, log-weights, energies) of every pair, NaN where a pair is new; or None.
     """
 
     energies: MlpEnergy
@@ -84,13 +79,7 @@ class WarmStart(eqx.Module):
 
 
 def warm_start(carried: Carried, frame: Frame, *, pairs: int) -> WarmStart:
-    """Express energies and particles in new coordinates.
-
-    Args:
-        carried: from the round before.
-        frame: the new coordinates.
-        pairs: length of the data of the training, padding included.
-    """
+    """Express energies and particles in new coordinates, for data of so many pairs, padding included."""
     energies = _energies(carried.energies, carried.frame, frame)
     if carried.particles is None:
         return WarmStart(energies, None)
