@@ -36,6 +36,7 @@ from scipy.special import expit
 from unle.errors import InputError
 from unle.models import AbstractValidity, AlwaysValid, Mlp, ValidityNet
 from unle.space import fit_theta_space
+from unle.space.host_device import on_device
 from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_chunk
 from unle.train.rows import batch_size
 from unle.train.validation import is_better
@@ -246,11 +247,11 @@ def _train(key, nets: Mlp, data, rows, settings: ValidityTraining) -> Mlp:
 
     def chunk(state: Fit, number: int, _: int) -> tuple[Fit, Look]:
         state = _chunk(state, data, rows, jr.split(jr.fold_in(key, number), settings.members), settings)
-        score = float(state.best.score[0])  # that of the ensemble, the same for all members
+        score = float(np.asarray(state.best.score)[0])  # that of the ensemble, the same for all members
         return state, Look(score, f"held-out cross-entropy {-score:.3f}")
 
     numbers = range(-(-settings.iterations // settings.chunk))
-    lowest = jnp.full(settings.members, -jnp.inf, data[0].dtype)
+    lowest = on_device(np.full(settings.members, -np.inf), data[0].dtype)
     state = Fit(eqx.filter_vmap(partial(begin, _optimiser(settings)))(nets), Best(nets, lowest, lowest))
     patience, title = Patience(settings.patience), "Fitting P(valid)"
     return run(chunk, state, numbers, steps=settings.chunk, patience=patience, title=title).state.best.trained
