@@ -26,7 +26,7 @@ from unle.train import EnergyTraining, JointSpace, WarmSmc, fit_energies
 from unle_bench.methods.method_adapter import AbstractMethodAdapter, Amortised, SequentialTogether
 
 SMC = WarmSmc(temperatures=20)
-LAST = {"patience": None}  # all iterations, and the last energy
+LAST = {"largest_loss": None}  # always the last energy
 
 
 class Ablated(AUNLE):

@@ -163,7 +163,7 @@ class PaperSUNLE(AbstractSequential):
     prior: Prior
     simulator: Callable | None = eqx.field(static=True, default=None)
     normaliser: AbstractNormaliser = ByExchange()
-    training: PaperTraining = PaperTraining(CHAINS, iterations=500, chunk=10, patience=10)
+    training: PaperTraining = PaperTraining(CHAINS, iterations=500, chunk=10)
     exchange: WalkingExchange = WalkingExchange()
     inner_moves: int = eqx.field(static=True, default=100)
     divi: DiviChains = DiviChains()

@@ -15,10 +15,12 @@ held-out pairs changes by
 the trapezoidal rule for the change of -log Z, with means over the particles of both.  Summed up over chunks of training
 this is a learning curve in nats.  No draw of the base is weighed: of a measure as wide as this one nearly none counts.
 Chunks must not be too short: an update raises the energy of the very particles that it was made from, and summed up
-over single iterations that alone looks like progress (by 60 nats on Gaussian Linear Uniform).
+over single iterations that alone looks like progress (by 60 nats on Gaussian Linear Uniform).  Where chains follow
+slowly, errors of several nats add up.  So only a large loss counts as over-fitting.
 
 **Divergence** is looked for after every chunk: chains that no longer move, energies of data and particles that drift
 apart, numbers that are not finite.  Training then goes back to the last healthy state, with half the learning rate.
+A round may begin with a large difference of energies: its data lie where the energy was not trained yet.
 
 Reference: Glaser et al. (2023), algorithms 1, 4, 6 and 7, and appendix B.4.
 """
@@ -46,6 +48,7 @@ from unle.train.energy_training import (
     AbstractEnergyTraining,
     EnergyState,
     StepMetrics,
+    energy_gap,
     likelihood_steps,
 )
 from unle.train.joint import JointSpace
@@ -57,7 +60,7 @@ from unle.train.rows import Rows
 
 MEASURE_SCALE = 10.0  # standard deviation of the fixed measure, in those of the data
 LARGEST_GAP = 50.0  # nats between data and particles
-LARGEST_LOSS = 10.0  # nats of held-out likelihood lost against the best chunk: training ends
+LARGEST_GROWTH = 2.0  # factor on that of the beginning, where it was larger
 MOST_RECOVERIES = 12  # then training ends
 
 
@@ -75,8 +78,8 @@ class PaperTraining(AbstractEnergyTraining):
         weight_decay: decoupled decay of all weights.
         noise: standard deviation of noise that is added to the data at every step, in those of the data.
         chunk: iterations between points of the learning curve.
-        patience: chunks without improvement of the held-out likelihood after which training stops; the energy with the
-            best one is returned.  None for the paper's own rule: all iterations, and the last energy.
+        largest_loss: nats of held-out likelihood that the last energy may have lost against the best chunk; beyond, the
+            energy of that chunk is returned.  None for the paper's own rule: always the last.
         online: log Z(theta) is learned together with the energy; None for not.
     """
 
@@ -89,19 +92,19 @@ class PaperTraining(AbstractEnergyTraining):
     weight_decay: float = eqx.field(static=True, default=0.1)
     noise: float = eqx.field(static=True, default=5e-4)
     chunk: int = eqx.field(static=True, default=20)
-    patience: int | None = eqx.field(static=True, default=25)
+    largest_loss: float | None = eqx.field(static=True, default=10.0)
     online: OnlineTraining | None = None
 
     def __check_init__(self):
-        if min(self.width, self.depth, self.iterations, self.batch, self.chunk, self.patience or 1) < 1:
+        if min(self.width, self.depth, self.iterations, self.batch, self.chunk) < 1:
             raise InputError(
-                "expected positive width, depth, iterations, batch, chunk and patience; got "
-                f"{self.width}, {self.depth}, {self.iterations}, {self.batch}, {self.chunk} and {self.patience}."
+                "expected positive width, depth, iterations, batch and chunk; got "
+                f"{self.width}, {self.depth}, {self.iterations}, {self.batch} and {self.chunk}."
             )
-        if self.learning_rate <= 0 or self.weight_decay < 0 or self.noise < 0:
+        if self.learning_rate <= 0 or min(self.weight_decay, self.noise, self.largest_loss or 0.0) < 0:
             raise InputError(
-                "expected learning_rate > 0, weight_decay >= 0 and noise >= 0; got "
-                f"{self.learning_rate}, {self.weight_decay} and {self.noise}."
+                "expected learning_rate > 0, weight_decay >= 0, noise >= 0 and largest_loss >= 0; got "
+                f"{self.learning_rate}, {self.weight_decay}, {self.noise} and {self.largest_loss}."
             )
 
     @property
@@ -124,7 +127,7 @@ class PaperFit(NamedTuple):
     """A trained energy.
 
     Attributes:
-        energy: of the chunk with the best held-out likelihood.
+        energy: the last one, or that of the chunk with the best held-out likelihood if the last is over-fitted.
         particles: their state after that chunk.
         log_normaliser: log Z(theta), learned meanwhile; None unless asked for.
         gain: held-out log-likelihood per row after that chunk, above that of the beginning.
@@ -183,72 +186,68 @@ def fit_as_printed(
     if settings.online is not None:
         online = online_start(key_online, t.shape[1], settings=settings.online, start=log_normaliser)
     data = (t, w) if isinstance(settings.particles, PairedChains) else (t[train], w[train])
-    state = _start(key_particles, energy, joint, base, t, data, held_out, known, online, settings)
+    state, gap = _start(key_particles, energy, joint, base, t, data, held_out, known, online, settings)
     chunks = -(-settings.iterations // settings.chunk)
 
     def chunk(before: _Progress, key: PRNGKeyArray, number: int) -> tuple[_Progress, Look]:
         new, change, metrics = _chunk(key, before.state, joint, base, t, w, train, held_out, settings)
         values = {name: float(value) for name, value in metrics._asdict().items()}
-        after = before.after(new, float(change), values, settings)
+        after = before.after(new, float(change), values)
         # Named as the records of `fit_energies`: checks and figures read both.
         progress = {"chunk": number, "chunks": chunks, "sees_theta": True, "recoveries": after.recoveries}
         record = {**progress, **values, "gain": after.now}
-        is_over = after.recoveries >= MOST_RECOVERIES or after.is_over_fitted
+        is_over = after.recoveries >= MOST_RECOVERIES
         score = after.now if after.is_healthy else -np.inf
         return after, Look(score, f"held-out gain {after.now:+.2f} nats", record, is_over)
 
-    end, patience, history = run(
+    end, _, history = run(
         chunk,
-        _Progress(state, best=state),
+        _Progress(state, best=state, largest_gap=max(LARGEST_GAP, LARGEST_GROWTH * abs(float(gap)))),
         split(key_train, chunks),
         steps=settings.chunk,
-        patience=Patience(np.inf if settings.patience is None else settings.patience + 1),
+        patience=Patience(np.inf),
         title="Training the energy",
         on_chunk=on_chunk,
     )
-    best = end.best.fit
-    learned = None if best.online is None else best.online.average
-    outcome = end.outcome(is_converged=patience.is_over)
-    return PaperFit(best.before, best.particles, learned, end.best_gain, outcome, end.recoveries, history)
+    is_over_fitted = end.has_lost(settings.largest_loss)
+    chosen, gain = (end.best.fit, end.best_gain) if is_over_fitted else (end.state.fit, end.now)
+    learned = None if chosen.online is None else chosen.online.average
+    outcome = end.outcome(is_over_fitted=is_over_fitted)
+    return PaperFit(chosen.before, chosen.particles, learned, gain, outcome, end.recoveries, history)
 
 
 class _Progress(NamedTuple):
     """Where training stands."""
 
     state: _State  # the last that was healthy
-    best: _State  # with the highest gain, or the last one if training does not stop early
-    best_gain: float = 0.0  # held-out gain there
+    best: _State  # with the highest gain
+    largest_gap: float  # nats between data and particles, beyond which training diverges
+    best_gain: float = -np.inf  # held-out gain of the best
     now: float = 0.0  # held-out gain of the state
-    has_best: bool = False  # whether any chunk was healthy
     is_healthy: bool = True  # whether the last chunk was
     recoveries: int = 0  # how often one was not
 
-    def after(self, new: _State, change: float, values: dict[str, float], settings: PaperTraining) -> "_Progress":
+    def after(self, new: _State, change: float, values: dict[str, float]) -> "_Progress":
         """Return where training stands after another chunk: unhealthy states go back, with smaller steps."""
         gain = self.now + change
-        if not _healthy(values, gain):
+        # Comparisons with NaN are False, so NaN is unhealthy.
+        is_near = abs(values["gap"]) < self.largest_gap
+        if not (is_near and values["acceptance"] > LOWEST_ACCEPTANCE and np.isfinite(gain)):
             back = self.state._replace(fit=self.state.fit._replace(rate=STEP_BACK * self.state.fit.rate))
             return self._replace(state=back, is_healthy=False, recoveries=self.recoveries + 1)
         after = self._replace(state=new, now=gain, is_healthy=True)
-        if gain > self.best_gain or not self.has_best or settings.patience is None:
-            return after._replace(best=new, best_gain=gain, has_best=True)
-        return after
+        return after._replace(best=new, best_gain=gain) if gain > self.best_gain else after
 
-    @property
-    def is_over_fitted(self) -> bool:
-        """Whether much of the held-out likelihood is lost."""
-        return self.now < self.best_gain - LARGEST_LOSS
+    def has_lost(self, largest: float | None) -> bool:
+        """Return whether more than so much of the held-out likelihood is lost."""
+        return largest is not None and self.now < self.best_gain - largest
 
-    def outcome(self, *, is_converged: bool) -> Outcome:
+    def outcome(self, *, is_over_fitted: bool) -> Outcome:
         """Return how training ended."""
         if self.recoveries:
-            return Outcome.RECOVERED if self.has_best and self.recoveries < MOST_RECOVERIES else Outcome.DIVERGED
-        return Outcome.CONVERGED if is_converged or self.is_over_fitted else Outcome.BUDGET_SPENT
-
-
-def _healthy(values: dict[str, float], gain: float) -> bool:
-    """Return whether training is still on its way; comparisons with NaN are False, so NaN is unhealthy."""
-    return abs(values["gap"]) < LARGEST_GAP and values["acceptance"] > LOWEST_ACCEPTANCE and bool(np.isfinite(gain))
+            has_trained = np.isfinite(self.best_gain) and self.recoveries < MOST_RECOVERIES
+            return Outcome.RECOVERED if has_trained else Outcome.DIVERGED
+        return Outcome.CONVERGED if is_over_fitted else Outcome.BUDGET_SPENT
 
 
 @large_program
@@ -263,7 +262,8 @@ def _start(
     known: Float[Array, "n particle data"] | None,
     online: OnlineState | None,
     settings: PaperTraining,
-) -> _State:
+) -> tuple[_State, Float[Array, ""]]:
+    """Return the state before training, and how far apart the energies of data and particles are."""
     key_start, key_move = jr.split(key)
     particles = settings.particles.from_data(key_start, joint, *data)
     if known is not None and isinstance(particles, PairedState):
@@ -271,7 +271,8 @@ def _start(
         particles = particles._replace(positions=positions)
     model, rows = EnergyModel(base, energy), Batch(held, t[held])
     particles, seen = settings.particles.advance(key_move, joint, particles, model, model, rows)
-    return _State(EnergyState(energy, begin(settings.optimiser(), energy), particles, jnp.ones(()), online), seen)
+    fit = EnergyState(energy, begin(settings.optimiser(), energy), particles, jnp.ones(()), online)
+    return _State(fit, seen), energy_gap(energy, data, seen)[0]
 
 
 @partial(large_program, options=TRAINING_OPTIONS)
