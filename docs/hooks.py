@@ -1,6 +1,6 @@
-"""What the website does beyond plain MkDocs: mathematics as MathML, and notebooks as pages.
+"""What the website does beyond plain MkDocs: mathematics as MathML, notebooks as pages, and help for screen readers.
 
-Both happen when the site is built. The pages need no script and nothing from the network to show a formula.
+All of it happens when the site is built. The pages need no script and nothing from the network to show a formula.
 """
 
 import base64
@@ -13,6 +13,10 @@ from pathlib import Path
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
+SECTION = re.compile(
+    r'aria-labelledby="__nav_\d+_label"([^>]*>\s*<label class="md-nav__title".*?</span>\s*([^<]+?)\s*</label>)',
+    re.DOTALL,
+)
 MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -40,8 +44,20 @@ def home(match: re.Match) -> str:
 
 
 def on_page_content(content, **_):
-    """Turn formulas into MathML, which browsers draw themselves."""
-    return MATH.sub(formula, content)
+    """Turn formulas into MathML, which browsers draw themselves; let the keyboard scroll wide tables."""
+    content = content.replace("<table>", '<div class="wide" role="group" aria-label="table" tabindex="0"><table>')
+    return MATH.sub(formula, content.replace("</table>", "</table></div>"))
+
+
+def on_post_page(output, **_):
+    """Name what the theme leaves without a name: the search, and the menu of a section that has a page of its own."""
+    output = output.replace('role="dialog"', 'role="dialog" aria-label="Search"', 1)
+    return SECTION.sub(r'aria-label="\2"\1', output)
+
+
+def on_post_build(config, **_):
+    """Remove the page for addresses that do not exist: it refers to the root of a server, where this site need not be."""
+    (Path(config.site_dir) / "404.html").unlink(missing_ok=True)
 
 
 def formula(match: re.Match) -> str:

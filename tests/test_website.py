@@ -89,7 +89,8 @@ def faults(page, axe) -> list[str]:
     found = [f"cut off: {element}" for element in page.evaluate(CUT_OFF)]
     if page.evaluate("document.documentElement.scrollWidth") > width:
         found.append("the page is wider than the window")
-    for violation in axe.run(page).response["violations"]:
+    # Without `preload`, which would fetch style sheets a second time: browsers refuse that to pages from the disk.
+    for violation in axe.run(page, options={"preload": False}).response["violations"]:
         nodes = [" ".join(map(str, node["target"])) for node in violation["nodes"]]
         found.append(f"{violation['id']} ({violation['impact']}), {len(nodes)} times: {nodes[0]}")
     return found
