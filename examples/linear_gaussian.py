@@ -66,23 +66,26 @@ class LinearGaussianNLE(AbstractMethod):
     prior: unle.Prior
     sampler: AbstractPosteriorSampler = unle.TemperedSmc()
 
-    def fit(self, simulations, *, seed: int = 0) -> unle.Posterior:
+    def fit(self, simulations, *, seed: int = 0, on_metrics=lambda **record: None) -> unle.Posterior:
         """Return the posterior, for any observation.
 
         Args:
             simulations: from `unle.simulate`, or a pair (theta, x).
             seed: fixes the fit.
+            on_metrics: called with keyword arguments: what is worth a line in the run's record.
         """
         key_rows, key_validity = jr.split(jr.key(seed))
         pairs = standardised_pairs(key_rows, simulations, self.prior, members=1)  # checked, sorted, valid rows only
-        t, w = np.asarray(pairs.t, float), np.asarray(pairs.w, float)
+        t, w = np.asarray(pairs.rows.t, float), np.asarray(pairs.rows.w, float)
         inputs = np.column_stack([np.ones(len(t)), t])
         coefficients, *_ = np.linalg.lstsq(inputs, w)
         residuals = w - inputs @ coefficients
         factor = np.linalg.cholesky(residuals.T @ residuals / len(w))
         arrays = (coefficients[0], coefficients[1:], np.linalg.inv(factor))
         likelihood = LinearGaussian(pairs.theta_space, pairs.x_space, *(jnp.asarray(a, jnp.float32) for a in arrays))
-        return unle.Posterior(self.prior, pairs.given_valid(key_validity, likelihood), self.sampler)  # P(valid | theta)
+        on_metrics(stage="fitted", residual_sd=float(residuals.std()))
+        # With failed simulations, the likelihood of an observation has the factor P(valid | theta).
+        return unle.Posterior(self.prior, pairs.given_valid(key_validity, likelihood, on_metrics), self.sampler)
 
 
 METHODS = {"linear_gaussian": Amortised(lambda task: LinearGaussianNLE(task.prior))}
@@ -91,7 +94,9 @@ METHODS = {"linear_gaussian": Amortised(lambda task: LinearGaussianNLE(task.prio
 def main():
     task = unle.task("gaussian_linear_uniform")
     simulations = unle.simulate(task.simulator, task.prior, 1_000, seed=0)
-    draws = np.asarray(LinearGaussianNLE(task.prior).fit(simulations, seed=1).sample(task.observation(1), 4_000, seed=2))
+    draws = np.asarray(
+        LinearGaussianNLE(task.prior).fit(simulations, seed=1).sample(task.observation(1), 4_000, seed=2)
+    )
     exact = task.reference(task.observation(1), 4_000)
     print("mean   ", np.round(draws.mean(axis=0)[:3], 2), " exact ", np.round(exact.mean(axis=0)[:3], 2))
     print("sd     ", np.round(draws.std(axis=0)[:3], 2), " exact ", np.round(exact.std(axis=0)[:3], 2))

@@ -1,6 +1,6 @@
 """The documentation names what exists, links somewhere, and its code runs."""
 
-import importlib
+import importlib.util
 import os
 import re
 import subprocess
@@ -66,13 +66,24 @@ def test_python_blocks_compile():
 
 
 def test_links_between_pages_lead_somewhere():
-    for page in [*PAGES, README]:
+    for page in [*PAGES, README, README.with_name("CONTRIBUTING.md")]:
         for target, anchor in re.findall(r"\]\(([^)#:]*\.md)?(?:#([^)]+))?\)", page.read_text()):
             other = page.parent / target if target else page
             assert other.exists(), f"{page.name} links to {target}"
             headings = re.findall(r"^#+ (.+)$", other.read_text(), flags=re.MULTILINE)
             slugs = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
             assert not anchor or anchor in slugs, f"{page.name} links to {target}#{anchor}"
+
+
+def test_the_map_shows_the_rooms_as_they_are():
+    spec = importlib.util.spec_from_file_location("rooms_map", DOCS.parent / "scripts" / "rooms_map.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    on_the_map = {room for rooms in script.floors().values() for room in rooms}
+    assert on_the_map == {
+        path.stem for path in (DOCS.parent / "src" / "unle").glob("[a-z]*") if path.name != "py.typed"
+    }
+    assert script.PICTURE.read_text(encoding="utf-8") == script.picture(), "python scripts/rooms_map.py draws it anew"
 
 
 def linear_fit(prior):

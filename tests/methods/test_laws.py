@@ -1,4 +1,10 @@
-"""What must hold for every simulator: units do not matter, failures do, and knowing nothing is said."""
+"""What must hold for every simulator: units do not matter, failures do, and knowing nothing is said.
+
+A new method joins by a line in `METHODS`; the worked example of CONTRIBUTING, `examples/linear_gaussian.py`, is there.
+"""
+
+import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +26,21 @@ def tiny(prior=PRIOR):
     return AUNLE(prior, base=base, training=training, members=2, sampler=TemperedSmc(islands=2, particles=1000))
 
 
+def example(name):
+    path = Path(__file__).parents[2] / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def linear_gaussian(prior=PRIOR):
+    return example("linear_gaussian").LinearGaussianNLE(prior, TemperedSmc(islands=2, particles=1000))
+
+
+METHODS = pytest.mark.parametrize("method", [tiny, linear_gaussian], ids=["aunle", "linear_gaussian"])
+
+
 @pytest.fixture(scope="module")
 def pair():
     rng = np.random.default_rng(0)
@@ -32,12 +53,13 @@ def mean_and_sd(posterior, x_o):
     return float(draws.mean()), float(draws.std())
 
 
-def test_units_and_order_do_not_matter(pair):
+@METHODS
+def test_units_and_order_do_not_matter(pair, method):
     theta, x = pair
-    mean, sd = mean_and_sd(tiny().fit((theta, x), seed=1), 1.0)
+    mean, sd = mean_and_sd(method().fit((theta, x), seed=1), 1.0)
     order = np.argsort(x[:, 0])
-    assert mean_and_sd(tiny().fit((theta[order], x[order]), seed=1), 1.0) == (mean, sd)  # to the bit
-    other, other_sd = mean_and_sd(tiny().fit((theta, 1e6 * x + 5e6), seed=1), 6e6)
+    assert mean_and_sd(method().fit((theta[order], x[order]), seed=1), 1.0) == (mean, sd)  # to the bit
+    other, other_sd = mean_and_sd(method().fit((theta, 1e6 * x + 5e6), seed=1), 6e6)
     assert abs(other - mean) < 0.1 * sd
     assert other_sd == pytest.approx(sd, rel=0.1)
 
@@ -55,12 +77,13 @@ def test_data_without_information_are_called_so(pair):
     assert sd == pytest.approx(1, rel=0.1)
 
 
-def test_failures_that_depend_on_theta_count(pair):
+@METHODS
+def test_failures_that_depend_on_theta_count(pair, method):
     """P(valid | theta) = 1 / (1 + exp(3 theta)): the exact mean at x_o = 1 is .375, without the factor .8."""
     theta, x = pair
     lost = np.random.default_rng(3).random(ROWS) < 1 / (1 + np.exp(-3 * theta[:, 0]))
     failed = np.where(lost[:, None], np.nan, x)
-    mean, sd = mean_and_sd(tiny().fit((theta, failed), seed=1), 1.0)
+    mean, sd = mean_and_sd(method().fit((theta, failed), seed=1), 1.0)
     axis = np.linspace(-5, 5, 4001)
     weights = np.exp(-0.5 * axis**2 - 2 * (1 - axis) ** 2 - np.logaddexp(0, 3 * axis))
     weights /= weights.sum()

@@ -28,7 +28,7 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 L2 = 1e-4
 TOLERANCE = 1e-4
 PATIENCE = 10
-# how many epochs are compiled into one call; between calls the host looks whether anyone still trains
+# how many epochs are compiled into one call; between calls the host checks whether any classifier is still training
 EPOCHS_PER_CALL = 32
 
 Layers = list[tuple[Float[Array, "..."], Float[Array, "..."]]]  # weights and biases
@@ -180,14 +180,16 @@ def _train_one(
     return jax.lax.while_loop(go_on, body, (jnp.zeros((), jnp.int32), state))[1]
 
 
-def _right_one(state: Classifier, pooled: Float[Array, "rows dim"], test: Int[Array, " held_out"]) -> Int[Array, ""]:
+def _correct_of_one(
+    state: Classifier, pooled: Float[Array, "rows dim"], test: Int[Array, " held_out"]
+) -> Int[Array, ""]:
     guesses = jax.vmap(partial(_logit, state.layers))(pooled[test]) > 0
     return ((guesses == (test >= pooled.shape[0] // 2)) & (test >= 0)).sum()
 
 
 # inner axis: folds, which share the pair's draws; outer axis: pairs, which share the folds' mini-batches
 train_block = jax.jit(jax.vmap(jax.vmap(_train_one, in_axes=(0, None, 0, None)), in_axes=(0, 0, None, None)))
-count_right = jax.jit(jax.vmap(jax.vmap(_right_one, in_axes=(0, None, 0)), in_axes=(0, 0, None)))
+count_correct = jax.jit(jax.vmap(jax.vmap(_correct_of_one, in_axes=(0, None, 0)), in_axes=(0, 0, None)))
 
 
 def train_group(
@@ -205,4 +207,4 @@ def train_group(
         if not bool(jnp.any(training(state, max_epochs))):
             break
     test = folds.test[np.asarray(chosen)]
-    return np.asarray(count_right(state, pairs, test)) / (test >= 0).sum(axis=1)
+    return np.asarray(count_correct(state, pairs, test)) / (test >= 0).sum(axis=1)

@@ -46,7 +46,7 @@ from scipy.stats import binom, rankdata
 
 from unle.diagnose.calibration import FEWEST_EFFECTIVE, Calibration
 from unle.diagnose.record import Check, CheckKind, Verdict, at_most, bonferroni, verdict_of, worst
-from unle.diagnose.uniformity import FEWEST, MATERIAL, uniformity
+from unle.diagnose.uniformity import FEWEST_NUMBERS, MATERIAL, uniformity
 from unle.errors import InputError
 
 SBC = CheckKind(
@@ -258,8 +258,8 @@ def rank_pca(
 
 def require(calibration: Calibration) -> None:
     """Refuse sets that are too small for a test."""
-    if len(calibration) < FEWEST:
-        raise InputError(f"expected at least {FEWEST} simulated observations; got {len(calibration)}; try 300.")
+    if len(calibration) < FEWEST_NUMBERS:
+        raise InputError(f"expected at least {FEWEST_NUMBERS} simulated observations; got {len(calibration)}; try 300.")
 
 
 def judged(p_value: float, gap: float, calibration: Calibration) -> Verdict:

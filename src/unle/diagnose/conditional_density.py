@@ -18,9 +18,9 @@ from unle.errors import InputError
 from unle.posterior import Posterior
 from unle.progress import progress
 
-POINTS = 40  # per axis
-CHUNK = 8000
-MOST = 40  # parameters
+GRID_POINTS = 40  # per axis
+POINTS_AT_ONCE = 8000
+MOST_PARAMETERS = 40  # parameters
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Conditional:
 
 
 def conditional(
-    posterior: Posterior, x_o: Any, centre: Any = None, *, low: Any = None, high: Any = None, points: int = POINTS
+    posterior: Posterior, x_o: Any, centre: Any = None, *, low: Any = None, high: Any = None, points: int = GRID_POINTS
 ) -> Conditional:
     """Evaluate all conditional densities of one and two parameters.
 
@@ -62,9 +62,9 @@ def conditional(
     limits = posterior.prior.limits()
     low = np.asarray(limits[0] if low is None else low, float)
     high = np.asarray(limits[1] if high is None else high, float)
-    if centre.shape != (dim,) or not np.isfinite(np.stack([low, high])).all() or dim > MOST:
+    if centre.shape != (dim,) or not np.isfinite(np.stack([low, high])).all() or dim > MOST_PARAMETERS:
         raise InputError(
-            f"expected a centre of {dim} numbers, finite ends and {MOST} parameters at most; try low, high."
+            f"expected a centre of {dim} numbers, finite ends and {MOST_PARAMETERS} parameters at most; try low, high."
         )
     axes = np.linspace(low, high, points).T
     wanted = [(i, j) for i in range(dim) for j in range(i)]
@@ -93,13 +93,13 @@ def _pair(centre, axes, i, j):
 
 
 def _evaluate(posterior: Posterior, points: np.ndarray, x_o: Any) -> np.ndarray:
-    surplus = np.repeat(points[-1:], -len(points) % CHUNK, axis=0)  # chunks of one shape: one compilation
-    chunks = np.concatenate([points, surplus]).reshape(-1, CHUNK, points.shape[1])
+    surplus = np.repeat(points[-1:], -len(points) % POINTS_AT_ONCE, axis=0)  # chunks of one shape: one compilation
+    chunks = np.concatenate([points, surplus]).reshape(-1, POINTS_AT_ONCE, points.shape[1])
     logs = []
     with progress("Conditional densities", total=len(points)) as bar:
         for chunk in chunks:
             logs.append(np.asarray(posterior.log_prob(chunk, x_o), float))
-            bar.advance(min(len(chunk), len(points) - (len(logs) - 1) * CHUNK))
+            bar.advance(min(len(chunk), len(points) - (len(logs) - 1) * POINTS_AT_ONCE))
     return np.concatenate(logs)[: len(points)]
 
 

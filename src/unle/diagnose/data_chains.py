@@ -29,7 +29,7 @@ from unle.space import Prior
 SHORT_RUN = CheckKind("short_run", "Long chains from data", "Does the learned model keep data where they are?")
 CHAINS = 300
 STEPS = 400
-FEWEST = 100  # pairs
+FEWEST_PAIRS = 100  # pairs
 ENOUGH_MOVED = 0.05  # mean squared way of the chains, as a share of that between two random pairs
 MATERIAL = 0.01  # energy distance in whitened coordinates that is worth a word
 
@@ -50,8 +50,8 @@ def short_run(
     if not isinstance(posterior.likelihood, TractableLikelihood):
         raise NotApplicable("the likelihood has no density for chains to follow.")
     n = min(chains, len(theta) // 2)
-    if n < FEWEST // 2:
-        raise InputError(f"expected at least {FEWEST} simulated pairs; got {len(theta)}.")
+    if n < FEWEST_PAIRS // 2:
+        raise InputError(f"expected at least {FEWEST_PAIRS} simulated pairs; got {len(theta)}.")
     order = np.random.default_rng([seed, 404]).permutation(len(theta))
     joint = _joint(posterior, jnp.asarray(theta, jnp.float32), jnp.asarray(x, jnp.float32))
     starts, others = joint[order[:n]], joint[order[n : 2 * n]]

@@ -24,8 +24,8 @@ from unle.diagnose.tail_pvalue import tail_probability
 from unle.errors import InputError
 
 BLOCKS = 10
-MEDIAN_OF = 1000  # draws behind the kernel's length
-SCORED_BY = 1000  # draws behind an energy score
+DRAWS_FOR_MEDIAN = 1000  # draws behind the kernel's length
+DRAWS_FOR_SCORE = 1000  # draws behind an energy score; published scores use it
 
 
 class EnergyTest(NamedTuple):
@@ -38,13 +38,13 @@ class EnergyTest(NamedTuple):
 def energy_test(
     a: Float[np.ndarray, "n d"], b: Float[np.ndarray, "m d"], *, permutations: int = 300, seed: int = 0
 ) -> EnergyTest:
-    """Test whether two sets of points have one distribution, by permuting who belongs where.
+    """Test whether two sets of points have one distribution, by permuting their labels.
 
     Args:
         a: one set; up to a thousand points or so, since all distances are held in memory.
         b: the other.
-        permutations: relabellings behind the p-value.
-        seed: of the relabellings.
+        permutations: number of random relabellings behind the p-value.
+        seed: of the permutations.
     """
     pooled = np.concatenate([a, b])
     distances = cdist(pooled, pooled)
@@ -108,7 +108,7 @@ def discrepancy(reference: ArrayLike, draws: ArrayLike, *, blocks: int = BLOCKS)
         raise InputError(
             f"expected a reference that varies; got constant columns {np.flatnonzero(~(sd > 0)).tolist()}."
         )
-    some = b[np.linspace(0, len(b) - 1, min(len(b), MEDIAN_OF)).astype(int)]
+    some = b[np.linspace(0, len(b) - 1, min(len(b), DRAWS_FOR_MEDIAN)).astype(int)]
     length = np.median(pdist(some))
     parts = list(zip(np.array_split(a, blocks), np.array_split(b, blocks), strict=True))
     kernels, distances = [], []
@@ -127,7 +127,7 @@ def energy_score(draws: ArrayLike, truth: ArrayLike, scale: ArrayLike) -> float:
         scale: one unit per parameter, such as the reference's standard deviations, (d,).
     """
     values, scale = np.asarray(draws, dtype=np.float64), np.asarray(scale, dtype=np.float64)
-    some = values[np.linspace(0, len(values) - 1, min(len(values), SCORED_BY)).astype(int)]
+    some = values[np.linspace(0, len(values) - 1, min(len(values), DRAWS_FOR_SCORE)).astype(int)]
     scores, _ = energy_scores(some / scale, np.atleast_2d(np.asarray(truth, dtype=np.float64) / scale))
     return float(scores[0])
 

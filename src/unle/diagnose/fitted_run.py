@@ -23,7 +23,7 @@ from unle.diagnose.calibration import Calibration, calibrate, calibrate_around
 from unle.diagnose.likelihoods import Members, member_log_likelihoods, members_within
 from unle.diagnose.predictive_checks import ReplicaPairs
 from unle.diagnose.record import NotApplicable, NotMade
-from unle.diagnose.sharp_ends import DRAWS, FEWEST, SIMULATIONS, SharpEnd, sharp_ends
+from unle.diagnose.sharp_ends import DRAWS, FEWEST_SIMULATIONS, SIMULATIONS, SharpEnd, sharp_ends
 from unle.models import TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.simulators import simulate, simulate_at
@@ -154,14 +154,14 @@ class FittedRun:
         """Sharp ends of the noise, by raw coordinate, where simulating many times at a few draws is affordable."""
         space = self.posterior.likelihood.space_of_x()
         n = SIMULATIONS if self.seconds == 0 else min(SIMULATIONS, int(SECONDS_ALLOWED / (DRAWS * self.seconds)))
-        if n < FEWEST or self.simulator is None or space is None:
+        if n < FEWEST_SIMULATIONS or self.simulator is None or space is None:
             self.notes.append("Sharp ends of the noise were not looked for: simulations take too long.")
             return []
         theta = self.some_draws(DRAWS)
         made = simulate_at(self.simulator, np.repeat(theta, n, axis=0), seed=self.seed + ANOTHER_SEED + 3)
         valid = made.valid.reshape(DRAWS, n)
         fewest = int(valid.sum(axis=1).min())
-        if fewest < FEWEST:
+        if fewest < FEWEST_SIMULATIONS:
             self.notes.append("Sharp ends of the noise were not looked for: too many simulations fail.")
             return []
         rows = np.concatenate([x[ok][:fewest] for x, ok in zip(made.x.reshape(DRAWS, n, -1), valid, strict=True)])

@@ -30,7 +30,7 @@ LOCAL_C2ST = CheckKind(
     "Local classifier test at x_o",
     "Is the posterior right at this observation, not just on average?",
 )
-FEWEST = 100  # pairs
+FEWEST_OBSERVATIONS = 100  # pairs
 LARGEST_Z = 3.0  # further out than this many standard deviations counts as this far: limits the influence of outliers
 MOST_WITH_PRODUCTS = 8  # parameters whose products are looked at; with more, only their squares
 INVERSE_RIDGE = 1.0  # inverse strength of the ridge
@@ -56,8 +56,10 @@ def local_c2st(
     Returns:
         A `Check`.  Array `probability`: what the classifier says at up to 500 draws of x_o; `null`: t by chance.
     """
-    if len(calibration) < FEWEST:
-        raise InputError(f"expected at least {FEWEST} simulated observations; got {len(calibration)}; try 300.")
+    if len(calibration) < FEWEST_OBSERVATIONS:
+        raise InputError(
+            f"expected at least {FEWEST_OBSERVATIONS} simulated observations; got {len(calibration)}; try 300."
+        )
     rng = np.random.default_rng([seed, 303])
     mean, sd = calibration.moments()
     weights = calibration.weights[:, :-1]
@@ -70,17 +72,17 @@ def local_c2st(
     at_x_o = _relative(some, draws.mean(axis=0), np.maximum(draws.std(axis=0), 1e-12))
     x, x_here = rank_pca(calibration.x, np.asarray(x_o, float)[None])
     features = np.stack([_features(z, x) for z in pairs])
-    here = _features(at_x_o, np.broadcast_to(x_here, (len(some), x.shape[1])))
+    features_at_x_o = _features(at_x_o, np.broadcast_to(x_here, (len(some), x.shape[1])))
     scale = features.std(axis=(0, 1)) + 1e-12
-    features, here = features / scale, here / scale
+    features, features_at_x_o = features / scale, features_at_x_o / scale
 
-    def trained(swap: np.ndarray) -> np.ndarray:
+    def probability_after(swap: np.ndarray) -> np.ndarray:
         pooled = np.where(swap[None, :, None], features[::-1], features).reshape(-1, features.shape[-1])
-        return _probability(pooled, here)
+        return _fit_and_predict(pooled, features_at_x_o)
 
-    probability = trained(np.zeros(len(x), bool))
+    probability = probability_after(np.zeros(len(x), bool))
     statistic = float(np.mean((probability - 0.5) ** 2))
-    null = np.array([np.mean((trained(rng.random(len(x)) < 0.5) - 0.5) ** 2) for _ in range(permutations)])
+    null = np.array([np.mean((probability_after(rng.random(len(x)) < 0.5) - 0.5) ** 2) for _ in range(permutations)])
     p_value = tail_probability(null, statistic)
     weak = calibration.in_sample or calibration.effective < FEWEST_EFFECTIVE
     verdict = at_most(verdict_of(p_value), "doubtful") if weak else verdict_of(p_value)
@@ -109,10 +111,10 @@ def _features(z: Float[np.ndarray, "n dim"], x: Float[np.ndarray, "n k"]) -> Flo
     return np.concatenate([own, *local], axis=1)
 
 
-def _probability(pooled: np.ndarray, here: np.ndarray) -> np.ndarray:
+def _fit_and_predict(pooled: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Train on the first half (simulator) against the second (posterior); return P(simulator) at other points."""
     from sklearn.linear_model import LogisticRegression
 
     labels = np.repeat([1, 0], len(pooled) // 2)
     model = LogisticRegression(C=INVERSE_RIDGE, solver="newton-cholesky").fit(pooled, labels)
-    return model.predict_proba(here)[:, 1]
+    return model.predict_proba(points)[:, 1]

@@ -4,7 +4,7 @@ r"""Do simulations at posterior draws look like the observation?  Two checks.
 quantile, and all coordinates together, by the energy score, compared with the score of each replica among the others.
 A failure says that the posterior is in the wrong place, or that the simulator cannot produce such data at all.
 
-x_o can also lie too well inside: a posterior much wider than it should be has replicas everywhere, x_o among them.  Two
+A posterior that is too wide also passes this test: its replicas are everywhere, x_o among them.  Two
 replicas x_j, x_j' at each draw theta_j tell.  If the posterior is right, then theta_j could have been the parameter
 behind x_o: (theta_j, x_o) has the distribution of (theta_j, x_j), on average over x_o, and
 
@@ -50,8 +50,8 @@ TAIL_RANK = CheckKind(
     "Likelihood of x_o among that of its replicas",
     "Does the learned likelihood fit the observation as well as simulations at the inferred parameters?",
 )
-FEWEST = 50  # replicas
-FEWEST_PAIRS = 25  # of replicas, for a word about the tail of their distances
+FEWEST_REPLICAS = 50  # replicas
+FEWEST_PAIRS = 25  # of replicas, needed to estimate the tail of their distances
 
 
 class ReplicaPairs(NamedTuple):
@@ -76,14 +76,14 @@ def predictive(replicas: Any, x_o: Any, *, pairs: ReplicaPairs | None = None) ->
     Args:
         replicas: for every draw as many simulated rows as the observation has, (n, rows, dim_x).
         x_o: the observation, (rows, dim_x), or one row.
-        pairs: replicas of which two belong to one draw, for a word on the width of the posterior.
+        pairs: replicas of which two belong to one draw, to test the width of the posterior.
 
     Returns:
         A `Check`; arrays `replicas` (the first row of each), `x_o` and `quantiles`, the place of x_o's mean row.
     """
     replicas, x_o = np.asarray(replicas, float), np.atleast_2d(np.asarray(x_o, float))
-    if replicas.ndim != 3 or replicas.shape[1:] != x_o.shape or len(replicas) < FEWEST:
-        raise InputError(f"expected at least {FEWEST} replicas of shape {x_o.shape}; got {replicas.shape}.")
+    if replicas.ndim != 3 or replicas.shape[1:] != x_o.shape or len(replicas) < FEWEST_REPLICAS:
+        raise InputError(f"expected at least {FEWEST_REPLICAS} replicas of shape {x_o.shape}; got {replicas.shape}.")
     centre, spread = _scale(replicas.reshape(-1, x_o.shape[1]))
     scaled, observed = (replicas - centre) / spread, (x_o - centre) / spread
     # i.i.d. rows are compared by their mean in every coordinate, and by their joint score.

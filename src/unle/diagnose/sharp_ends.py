@@ -36,7 +36,7 @@ NULLS = 2000  # simulated values of the statistic under the null hypothesis
 DISTINCT = 0.9  # share of the values that must differ from each other: ties are no density
 MOVED = 0.1  # of the outermost fifth's width: how far an end must move between draws to count
 SIMULATIONS = 1000  # at each draw
-FEWEST = 300  # at each draw, below which hardly any end would be found
+FEWEST_SIMULATIONS = 300  # at each draw, below which hardly any end would be found
 DRAWS = 4  # of the posterior
 
 

@@ -1,7 +1,8 @@
 """The answer in numbers: location, intervals, dependence, evidence.
 
 Two kinds of interval are given.  The equal-tailed one leaves 2.5 % on either side; the highest-density one is the
-shortest with the content, and the better of the two for skewed posteriors.  For several modes neither is good: look.
+shortest with the content, and the better of the two for skewed posteriors.  For several modes neither is good:
+plot the draws.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class Summary:
 
     Attributes:
         names: of the parameters.
-        mean: posterior mean; sd, median likewise.
+        mean: posterior mean; sd and median are those of the posterior too.
         sd: posterior standard deviation.
         median: posterior median.
         mode: the most probable theta of all parameters together, or NaN if it was not searched for.
@@ -67,7 +68,7 @@ def summarise(draws: Draws, *, prior: Any = None, mode: Any = None) -> Summary:
     low, median, high = np.quantile(values, [(1 - CONTENT) / 2, 0.5, (1 + CONTENT) / 2], axis=0)
     shortest = np.array([hdi(column) for column in values.T])
     sd = values.std(axis=0, ddof=1)
-    before = np.full(dim, np.nan) if prior is None else np.asarray(prior, float).std(axis=0, ddof=1)
+    prior_sd = np.full(dim, np.nan) if prior is None else np.asarray(prior, float).std(axis=0, ddof=1)
     by_chain = np.asarray(draws.info.get("log_evidence_by_chain", []), float)
     relative = np.exp(by_chain - by_chain.max()) if len(by_chain) > 1 else np.array([])
     error = float(relative.std(ddof=1) / relative.mean() / np.sqrt(len(relative))) if len(relative) else float("nan")
@@ -82,7 +83,7 @@ def summarise(draws: Draws, *, prior: Any = None, mode: Any = None) -> Summary:
         high,
         shortest[:, 0],
         shortest[:, 1],
-        1 - (sd / before) ** 2,
+        1 - (sd / prior_sd) ** 2,
         correlation,
         _partial(correlation),
         draws.log_evidence,

@@ -4,7 +4,7 @@ Neyman's smooth test writes the deviation from uniformity in Legendre polynomial
 
     b_k = n^(-1/2) sum_i P_k(u_i),      T = b_1^2 + ... + b_4^2,
 
-and T is chi-square with four degrees of freedom if the u are uniform.  Ranks tell their story in the first two:
+and T is chi-square with four degrees of freedom if the u are uniform.  The first two describe the usual failures:
 b_1 > 0 says that the truth lies above the posterior (a shift), b_2 > 0 that ranks crowd at both ends (a posterior that
 is too narrow), b_2 < 0 that they crowd in the middle (too wide).  A Kolmogorov test, which looks at the largest gap of
 the distribution function, sees shifts as well but is nearly blind to widths.
@@ -19,8 +19,10 @@ from jaxtyping import Float
 from scipy.stats import binom, chi2
 
 ORDER = 4
-FEWEST = 20  # numbers; with fewer the chi-square law is only a rumour
-MATERIAL = 0.05  # gap of the distribution function; smaller ones matter to nobody, however significant
+FEWEST_NUMBERS = 20  # numbers; with fewer the chi-square law is not accurate
+CLEAR = 2.5  # standard errors from which a direction is named
+SHIFT_RATIO = 0.6  # of b_1 to b_2, from which it is a shift rather than a width
+MATERIAL = 0.05  # gap of the distribution function; smaller ones are ignored, however significant
 BAND_DRAWS = 1000  # simulations behind a simultaneous band
 
 
@@ -39,12 +41,12 @@ class Uniformity(NamedTuple):
 
     @property
     def direction(self) -> str:
-        """Which of the first two deviations stands out: "low", "high", "narrow", "wide", or "" for neither."""
+        """How posteriors deviate: "low" or "high" (below or above the truth), "narrow", "wide", or "" if not clear."""
         shift, width = self.coefficients[:2]
-        if max(abs(shift), abs(width)) < 2.5:
+        if max(abs(shift), abs(width)) < CLEAR:
             return ""
         # Numbers that all crowd at one end have a larger b_2 than b_1, by sqrt(5 / 3): still a shift.
-        if abs(shift) > 0.6 * abs(width) and abs(shift) >= 2.5:
+        if abs(shift) > SHIFT_RATIO * abs(width) and abs(shift) >= CLEAR:
             return "low" if shift > 0 else "high"
         return "narrow" if width > 0 else "wide"
 

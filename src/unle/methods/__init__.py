@@ -9,6 +9,7 @@ with `normalisers`.  `nle`, `snle` and `smnle` are baselines, `paper_*` the algo
 `simulation_inputs`, `memory_limit`, `precompile` and `metrics` helpers.
 """
 
+from unle.methods.abstract_method import AbstractMethod
 from unle.methods.aunle import AUNLE
 from unle.methods.nle import NLE
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Divi, Online, Tilted
@@ -19,6 +20,7 @@ from unle.methods.sequential import AbstractSequential, SequentialRun
 from unle.methods.smnle import SMNLE
 from unle.methods.snle import SNLE
 from unle.methods.sunle import SUNLE
+from unle.methods.training_pairs import standardised_pairs
 
 __all__ = [
     "AUNLE",
@@ -26,6 +28,7 @@ __all__ = [
     "SMNLE",
     "SNLE",
     "SUNLE",
+    "AbstractMethod",
     "AbstractNormaliser",
     "AbstractSequential",
     "ByExchange",
@@ -36,4 +39,5 @@ __all__ = [
     "Round",
     "RoundState",
     "SequentialRun",
+    "standardised_pairs",
 ]

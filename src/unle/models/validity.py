@@ -86,7 +86,7 @@ class ValidPower(AbstractValidity):
 
 
 class Region(AbstractValidity):
-    r"""Trust inside a box of standardised parameters, falling off outside; for `with_validity`.
+    r"""A penalty outside a box of standardised parameters; for `with_validity`.
 
     A likelihood that was fitted to simulations of one region says nothing about parameters outside.  It is made to fall
     off there,

@@ -48,7 +48,7 @@ class _StepSizes(NamedTuple):
 
     @classmethod
     def start(cls, inner: AbstractInner) -> "_StepSizes":
-        """Return controllers that know nothing yet."""
+        """Return the initial states of the step sizes."""
         rungs = jax.vmap(lambda _: STEP.init(1))(jnp.arange(inner.rungs))
         return cls(STEP.init(1), rungs, STEP.init(1))
 
@@ -62,7 +62,7 @@ class InnerHealth(NamedTuple):
             nothing left to forget.
         drift_error: its standard error. A drift of several errors asks for more rungs or moves.
         spread: standard deviation of that change: the size of a harmless difference.
-        trusted: share of draws that the inner sampler vouches for.
+        trusted: share of draws that the inner sampler reports as reliable.
     """
 
     acceptance: Float[Array, ""]
@@ -140,20 +140,20 @@ def exchange(
     n = positions.shape[0]
 
     def one_block(carry, block):
-        positions, whitening, states, totals = carry
+        positions, whitening, step_sizes, totals = carry
         key, is_warm = block
         whitening = jax.tree.map(lambda new, old: jnp.where(is_warm, new, old), fit_whitening(positions), whitening)
-        start = (moves.proposal.init(positions, target, whitening), states)
-        (state, states), record = jax.lax.scan(
+        start = (moves.proposal.init(positions, target, whitening), step_sizes)
+        (state, step_sizes), record = jax.lax.scan(
             lambda carry, key: moves.step(carry, key, whitening, is_warm), start, jr.split(key, thin)
         )
         totals = jax.tree.map(lambda total, new: total + jnp.where(is_warm, 0.0, jnp.mean(new, axis=0)), totals, record)
-        return (state.particles.positions, whitening, states, totals), state.particles.positions
+        return (state.particles.positions, whitening, step_sizes, totals), state.particles.positions
 
     warm_blocks = -(-warm_up // thin)
     blocks = (jr.split(key, warm_blocks + keep), jnp.arange(warm_blocks + keep) < warm_blocks)
-    nothing = (jnp.zeros(n), jnp.zeros(n), jnp.zeros(2), jnp.zeros(()), jnp.zeros(()))
-    start = (over_devices(positions), fit_whitening(positions), _StepSizes.start(inner), nothing)
+    zero_totals = (jnp.zeros(n), jnp.zeros(n), jnp.zeros(2), jnp.zeros(()), jnp.zeros(()))
+    start = (over_devices(positions), fit_whitening(positions), _StepSizes.start(inner), zero_totals)
     (positions, _, _, totals), record = jax.lax.scan(one_block, start, blocks)
     probability, moved, moments, acceptance, trusted = (total / keep for total in totals)
     drift, spread = moments[0], jnp.sqrt(jnp.maximum(moments[1] - moments[0] ** 2, 0.0))
@@ -174,12 +174,12 @@ class _Moves(NamedTuple):
 
     def step(self, carry, key, whitening: Whitening, is_warm):
         """Propose, draw auxiliary variables, accept or reject; adapt step sizes if warm."""
-        state, states = carry
+        state, step_sizes = carry
         n = state.log_z.shape[0]
         key_propose, key_auxiliary, key_accept = jr.split(key, 3)
-        size = STEP.value(states.outer)
+        size = STEP.value(step_sizes.outer)
         proposed = self.proposal.propose(key_propose, state, self.target, whitening, self.archive, size)
-        sizes = STEP.value(states.inner), STEP.value(states.bridge)
+        sizes = STEP.value(step_sizes.inner), STEP.value(step_sizes.bridge)
         per_row = jax.vmap(lambda key, old, new: self.auxiliary(key, old, new, *sizes), in_axes=(0, None, None))
         keys = jr.split(key_auxiliary, n * self.target.rows).reshape(n, self.target.rows)
         log_z_ratio, drawn, bridge_acceptance = jax.vmap(per_row)(
@@ -190,11 +190,11 @@ class _Moves(NamedTuple):
         accepted = jr.uniform(key_accept, (n,)) < probability
         state = choose_rows(accepted, proposed.state, state)
         adapted = _StepSizes(
-            STEP.update(states.outer, probability, self.proposal.target_acceptance),
-            _update_rungs(states.inner, drawn.acceptance, self.inner.target_acceptance),
-            STEP.update(states.bridge, bridge_acceptance.ravel(), BRIDGE_KERNEL.target_acceptance),
+            STEP.update(step_sizes.outer, probability, self.proposal.target_acceptance),
+            _update_rungs(step_sizes.inner, drawn.acceptance, self.inner.target_acceptance),
+            STEP.update(step_sizes.bridge, bridge_acceptance.ravel(), BRIDGE_KERNEL.target_acceptance),
         )
-        states = jax.tree.map(lambda new, old: jnp.where(is_warm, new, old), adapted, states)
+        step_sizes = jax.tree.map(lambda new, old: jnp.where(is_warm, new, old), adapted, step_sizes)
         record = (
             probability,
             1.0 * accepted,
@@ -202,7 +202,7 @@ class _Moves(NamedTuple):
             jnp.mean(drawn.acceptance),
             jnp.mean(1.0 * drawn.trusted),
         )
-        return (state, states), record
+        return (state, step_sizes), record
 
     def auxiliary(self, key, old, new, inner_steps, bridge_step) -> tuple[Array, InnerDraw, Array]:
         """Return the log of an estimate of Z(old) / Z(new) of one row."""

@@ -33,8 +33,8 @@ from unle.samplers.sweep import LANGEVIN_STEP, Sweep, TemperedParticles, unevalu
 
 SMALLEST_LOG_INCREMENT = -25.0  # of the temperature: log-likelihoods may span e^25
 BISECTIONS = 30
-INSIDE = 1 - 2.0**-24  # the float32 before 1: random numbers of both signs, with no infinite normal among them
-MIXED = 0.5  # correlation with the start of the temperature, below which particles count as mixed
+LARGEST_UNIFORM = 1 - 2.0**-24  # the float32 before 1: random numbers of both signs, with no infinite normal among them
+MIXED_CORRELATION = 0.5  # correlation with the start of the temperature, below which particles count as mixed
 
 
 class TemperedPath(NamedTuple):
@@ -43,7 +43,7 @@ class TemperedPath(NamedTuple):
     Attributes:
         temperature: beta, rising from 0 to 1.
         ess: ESS/N after reweighting to this temperature.
-        walk_acceptance: mean acceptance of the walks; at temperature 0 nothing moves, and it means nothing.
+        walk_acceptance: mean acceptance of the walks; not defined at temperature 0, where nothing moves.
         langevin_acceptance: mean acceptance of the Langevin moves, likewise.
         step_size: the Langevin step size, in whitened coordinates.
     """
@@ -62,7 +62,7 @@ class TemperedRun(NamedTuple):
         draws: equally weighted draws of the target, `keep` of each particle.
         particles: the particles at the end, with both parts of their log-density.
         log_evidence: log of the integral of r e^l. -inf if l was not finite at any draw of the reference:
-            then the draws are worth nothing.
+            then the draws must not be used.
         n_temperatures: how many temperatures were needed. If it equals `max_temperatures` the last step
             was forced, and the last `path.ess` says how badly.
         path: what happened at each temperature.
@@ -117,7 +117,7 @@ def tempered_smc(
     Args:
         key: randomness of the run.
         positions: independent draws of the reference r; 1000 or more.
-        log_reference: log r of one point; normalised if the evidence shall be.
+        log_reference: log r of one point; normalised, if the evidence is to be.
         log_tilt: l of one point, finite almost everywhere in the support of the target.
         sweep: the moves made at each temperature, and between kept draws.
         ess_target: ESS/N to come down to with each temperature. Higher is slower and safer.
@@ -151,7 +151,7 @@ def tempered_smc(
         particles=unevaluated(positions),
         temperature=zero,
         log_evidence=zero,
-        step_state=LANGEVIN_STEP.init(positions.shape[0]),
+        step_state=LANGEVIN_STEP.init(positions.shape[0]),  # one step size for all particles
         n_temperatures=zero_count,
         origin=positions,
         n_sweeps=zero_count,
@@ -173,15 +173,17 @@ def _one_sweep(progress: _Progress, settings: _Settings) -> _Progress:
     particles, temperature, sweep = progress.particles, progress.temperature, settings.sweep
     n, dim = particles.positions.shape
     key, key_numbers = jr.split(progress.key)
-    numbers = jr.uniform(key_numbers, (1 + sweep.numbers_needed(n, dim),), minval=-INSIDE, maxval=INSIDE)
+    numbers = jr.uniform(
+        key_numbers, (1 + sweep.numbers_needed(n, dim),), minval=-LARGEST_UNIFORM, maxval=LARGEST_UNIFORM
+    )
     is_tempering = temperature < 1.0
-    is_mixed = _correlation(progress.origin, particles.positions) < MIXED
+    is_mixed = _correlation(progress.origin, particles.positions) < MIXED_CORRELATION
     is_new = is_tempering & (is_mixed | (temperature == 0.0) | (progress.n_sweeps % settings.max_sweeps == 0))
     is_first = progress.n_temperatures == 0
     is_last = progress.n_temperatures == settings.max_temperatures - 1
 
     raised = _next_temperature(particles.log_tilt, temperature, settings.ess_target)
-    raised = jnp.where(is_last, 1.0, jnp.where(is_first, 0.0, raised))  # first of all, particles are evaluated
+    raised = jnp.where(is_last, 1.0, jnp.where(is_first, 0.0, raised))  # the first pass evaluates the particles at 0
     log_weights = _log_weights(particles.log_tilt, raised - temperature)
     chosen = systematic_indices(0.5 + 0.5 * numbers[0], log_weights)
     ancestors = jnp.where(is_new & ~is_first, chosen, jnp.arange(n))
@@ -218,7 +220,7 @@ def _one_sweep(progress: _Progress, settings: _Settings) -> _Progress:
 
 
 def _log_weights(log_tilt, increment):
-    """Return log v_i = (beta' - beta) l_i; dead particles stay dead, also for an increment of 0."""
+    """Return log v_i = (beta' - beta) l_i; particles with l = -inf keep weight zero, also for an increment of 0."""
     return jnp.where(jnp.isfinite(log_tilt), increment * log_tilt, -jnp.inf)
 
 

@@ -37,9 +37,9 @@ class DryRun:
         names: of the entries of x, if the simulator names them.
         tried: number of simulations.
         valid: how many of them were valid.
-        reasons: why the others were not, counted.
-        seconds: of one simulation, on average; without the first one, which may load or compile something.
-        slowest: of the slowest one.
+        reasons: why the others were invalid, with counts, as one text.
+        seconds: mean time of one simulation, without the first, which may load or compile something.
+        slowest: seconds of the slowest one.
         budget: the number of simulations that is planned.
         workers: the number of workers that is planned.
         first_traceback: of the first failure.

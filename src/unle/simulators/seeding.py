@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Int, UInt64
 from numpy.random.bit_generator import ISpawnableSeedSequence
 
-FEW = 8  # generators are made as fast one by one
+MOST_ONE_BY_ONE = 8  # up to so many, NumPy's own way is as fast
 _POOL = 4  # words of 32 bits that the seed sequence holds
+_PCG64_WORDS = 4  # words of 64 bits that a generator asks for
 _WORD = 1 << 32
 _SHIFT = np.uint32(16)
 _ENTER = 0x43B0D7E5, 0x931E8875  # constants with which words enter the pool
@@ -32,7 +33,7 @@ def generator(seed: int, round: int, id: int) -> np.random.Generator:
 
 def generators(seed: int, round: int, ids: Int[np.ndarray, " n"]) -> Iterator[np.random.Generator]:
     """Yield the random generators of several simulations, each as `generator` makes it."""
-    if len(ids) <= FEW or ids.max() >= _WORD:  # an id of two words is hashed in another way
+    if len(ids) <= MOST_ONE_BY_ONE or ids.max() >= _WORD:  # an id of two words is hashed in another way
         yield from (generator(seed, round, i) for i in ids.tolist())
         return
     for state, i in zip(_states(seed, round, ids), ids.tolist(), strict=True):
@@ -88,11 +89,11 @@ class _Hashed(ISpawnableSeedSequence):
 
     def __init__(self, state: np.ndarray, seed: int, round: int, id: int):
         self._state, self._arguments = state, (seed, round, id)
-        self._whole: np.random.SeedSequence | None = None  # kept once it is made: it counts its children
+        self._sequence: np.random.SeedSequence | None = None  # NumPy's own; kept, because spawn() continues its count
 
     def generate_state(self, n_words, dtype=np.uint32):
         """Return the words that seed a generator."""
-        if n_words == _POOL and dtype is np.uint64:
+        if n_words == _PCG64_WORDS and dtype is np.uint64:
             return self._state
         return self._real().generate_state(n_words, dtype)
 
@@ -101,7 +102,7 @@ class _Hashed(ISpawnableSeedSequence):
         return self._real().spawn(n_children)
 
     def _real(self) -> np.random.SeedSequence:
-        if self._whole is None:
+        if self._sequence is None:
             seed, round, id = self._arguments
-            self._whole = np.random.SeedSequence(seed, spawn_key=(round, id))
-        return self._whole
+            self._sequence = np.random.SeedSequence(seed, spawn_key=(round, id))
+        return self._sequence

@@ -43,7 +43,7 @@ class Writer:
     def add(self, ids: Sequence[int] | np.ndarray, outcomes: Sequence[Outcome]) -> None:
         """Take the outcomes of these simulations; `write` stores them."""
         for i, outcome in zip(ids, outcomes, strict=True):
-            reason = outcome.reason if outcome.x is None else self._judge(outcome.x, outcome)
+            reason = outcome.reason if outcome.x is None else self._invalid_reason(outcome.x, outcome)
             if reason:
                 self._invalid[reason.partition(":")[0]] += 1
                 self._example = self._example or reason
@@ -90,7 +90,7 @@ class Writer:
             f"Try unle.dry_run(simulator, prior), or the simulator by itself.{trace}"
         )
 
-    def _judge(self, x: np.ndarray, outcome: Outcome) -> str:
+    def _invalid_reason(self, x: np.ndarray, outcome: Outcome) -> str:
         """Return why data are not valid: the outcome's own reason, other names, or another length than the first."""
         if self._names is None:
             self._names = outcome.names

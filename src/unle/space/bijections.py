@@ -213,7 +213,7 @@ class TransformedBijection(AbstractBijection):
         return self.base.log_density(value) - log_det
 
     def log_density_unconstrained(self, u):
-        """Return log q(u) of the base: T moves the points, not their coordinate."""
+        """Return log q(u) of the base: u is its coordinate, so the transform T does not enter."""
         return self.base.log_density_unconstrained(u)
 
     def contains(self, theta, *, slack=0.0):

@@ -2,7 +2,7 @@ r"""Fit the standardised coordinates of `unle.space.scaling` to simulations, and
 
 Three fits differ in how much they do:
 
-* `fit_theta_space`, `fit_x_space` choose marginal transforms, look for counts and atoms, and mistrust outliers;
+* `fit_theta_space`, `fit_x_space` choose marginal transforms, look for counts and atoms, and use robust scales;
 * with `plain=True` they take means and standard deviations and nothing else, as the paper does;
 * `restandardise_theta`, `restandardise_x` change means and scales only.  Simulations gather around an observation and
   the old scales no longer fit.  The new coordinates are an affine change of the old ones, z = a + b z': networks can be
@@ -45,7 +45,7 @@ def fit_theta_space(theta: ArrayLike, *, plain: bool = False) -> ThetaSpace:
         >>> space.forward_table(np.array([[2.0], [3.0]])).tolist()
         [[0.0], [1.0]]
     """
-    return ThetaSpace(standardiser=_fit(_checked(theta, "theta"), gain=None if plain else THETA_GAIN))
+    return ThetaSpace(standardiser=_fit(_as_table(theta, "theta"), gain=None if plain else THETA_GAIN))
 
 
 def fit_x_space(x: ArrayLike, blocks: Blocks | None = None, *, plain: bool = False) -> XSpace:
@@ -59,7 +59,7 @@ def fit_x_space(x: ArrayLike, blocks: Blocks | None = None, *, plain: bool = Fal
     Raises:
         InputError: x is not a finite table of at least two rows, or nothing in it varies.
     """
-    x = _checked(x, "x").astype(np.float32).astype(float)  # as an observation will be rounded
+    x = _as_table(x, "x").astype(np.float32).astype(float)  # as an observation will be rounded
     constant = np.ptp(x, axis=0) <= CONSTANT * np.max(np.abs(x), axis=0)
     if np.all(constant):
         raise InputError(f"expected simulations that differ; got {len(x)} equal rows; does the simulator use theta?")
@@ -121,7 +121,7 @@ def affine_change(old: Standardiser, new: Standardiser) -> tuple[Float[Array, " 
     return (new.mean - old.mean) / old.scale, new.scale / old.scale
 
 
-def _checked(values, name: str) -> np.ndarray:
+def _as_table(values, name: str) -> np.ndarray:
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 1:
         raise InputError(f"expected {name} of shape (n, d) with at least two rows; got {values.shape}.")
@@ -137,7 +137,7 @@ def _checked(values, name: str) -> np.ndarray:
 
 
 def _fit(values: np.ndarray, *, gain: float | None) -> Standardiser:
-    """Fit marginal transforms that gain so much, means and scales; without a gain, means and scales only."""
+    """Fit means and scales, and marginal transforms that gain `gain` nats per value (None: no transforms)."""
     if gain is None:
         marginals = identity_marginals(values.shape[1])
     else:

@@ -146,11 +146,14 @@ def _as_arrays(round: int, rows: list[tuple], width: int) -> StoredRows:
     ids, valid, reasons, dims, widths, content = zip(*rows, strict=True)
     if [bool(flag) for flag in valid] != [not reason for reason in reasons]:
         raise ValueError("an invalid simulation has no reason, or a valid one has one")
-    dim, number = dims[0], np.array(ids, dtype=np.int64)
+    dim, id_array = dims[0], np.array(ids, dtype=np.int64)
     if set(dims) != {dim} or {w for w, flag in zip(widths, valid, strict=True) if flag} - {width}:
         raise ValueError("its vectors differ in length")
     groups = [
-        (members, unpack(round, number[members], [content[i] for i in members], dim, w, [reasons[i] for i in members]))
+        (
+            members,
+            unpack(round, id_array[members], [content[i] for i in members], dim, w, [reasons[i] for i in members]),
+        )
         for w, members in by_width(widths)
     ]
     theta, x, seconds = np.empty((len(ids), dim)), np.full((len(ids), width), np.nan), np.empty(len(ids))
@@ -158,7 +161,7 @@ def _as_arrays(round: int, rows: list[tuple], width: int) -> StoredRows:
         theta[members], seconds[members] = numbers[:, :dim], numbers[:, -1]
         if numbers.shape[1] == dim + width + 1:
             x[members] = numbers[:, dim:-1]
-    return StoredRows(np.full(len(ids), round), number, theta, x, np.array(valid, dtype=bool), reasons, seconds)
+    return StoredRows(np.full(len(ids), round), id_array, theta, x, np.array(valid, dtype=bool), reasons, seconds)
 
 
 def _rounds(database: Database) -> list[int]:

@@ -265,8 +265,10 @@ class RunDirectory:
 
 
 def _drop_unfinished_line(file: BinaryIO) -> None:
+    """Cut off an incomplete last line, which a run leaves that is killed while it writes."""
     end = file.seek(0, os.SEEK_END)
-    if end and (file.seek(end - 1), file.read(1))[1] != b"\n":
+    file.seek(max(end - 1, 0))
+    if file.read(1) not in (b"", b"\n"):
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
 
