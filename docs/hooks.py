@@ -63,8 +63,10 @@ def on_post_build(config, **_):
 
 def formula(match: re.Match) -> str:
     """Return one formula as MathML."""
-    display = "block" if match[2] == "[" else "inline"
-    return convert(html.unescape(match[3]), display=display)
+    if match[2] == "(":
+        return convert(html.unescape(match[3]), display="inline")
+    block = convert(html.unescape(match[3]), display="block")
+    return f'<div class="wide" role="group" aria-label="formula" tabindex="0">{block}</div>'
 
 
 def page_of(path: Path) -> tuple[str, dict[str, bytes]]:
