@@ -1,9 +1,9 @@
 r"""Is the normaliser of the model known?  Three checks; none of them sees a wrong shape of the likelihood.
 
-*normaliser.*  A tilted model's posterior takes for granted that Z(theta) is the same for every theta.  The mathematics
-is in `z_of_theta`.
+*normaliser.*  The posterior of a jointly trained energy (`unle.Tilted`) takes for granted that Z(theta) is the same for
+every theta.  The mathematics is in `z_of_theta`.
 
-*certificate.*  Can the normaliser of a tilted model be computed from draws of its base?  Two estimates of log Z_pi must
+*certificate.*  Can Z_pi of a model q0 exp(-E) be computed from draws of its base q0?  Two estimates of log Z_pi must
 agree: one from draws of the base, which is too low if the energy has mass where no draw went, and one from draws half
 of which come from the base widened by one half, with weights that make up for it.  The fit writes their difference with
 its standard error; the shape of the tail of the weights (Pareto k: below 0.7 their mean converges fast enough to be
@@ -67,7 +67,7 @@ def normaliser(uniformity: ZUniformity) -> Check:
 
 
 def certificate(records: Sequence[Mapping[str, Any]]) -> Check:
-    """Check the normaliser that a fit of a tilted model estimated.
+    """Check the normaliser Z_pi that training estimated.
 
     Args:
         records: the metrics of the fit; the last one of stage "certificate" counts.

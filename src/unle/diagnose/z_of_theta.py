@@ -1,6 +1,6 @@
-r"""Is the tilted model's normaliser the same for every theta, as its posterior takes for granted?
+r"""Is the normaliser of a jointly trained energy the same for every theta, as its posterior takes for granted?
 
-A tilted model gives the posterior p(theta) q0(x_o | theta) exp(-E), which is right only if
+A base q0 and a jointly trained energy E give the posterior p(theta) q0(x_o | theta) exp(-E), which is right only if
 
     Z(theta) = int q0(x | theta) exp(-E(theta, x)) dx
 
@@ -175,7 +175,7 @@ class ZUniformity:
 def z_uniformity(
     posterior: Posterior, draws: Draws | Any, *, seed: int = 0, n_theta: int = 200, n_data: int = 2000
 ) -> ZUniformity:
-    """Check that the normaliser of a tilted model does not depend on theta where the posterior is.
+    """Check that the normaliser of a jointly trained energy does not depend on theta where the posterior is.
 
     Args:
         posterior: fitted by `AUNLE` or `SUNLE`.

@@ -27,7 +27,7 @@ Likelihood = TypeVar("Likelihood", bound=AbstractLikelihood)
 
 
 class Ensemble(TractableLikelihood):
-    r"""The equal mixture of K tilted models that share their coordinates.
+    r"""The equal mixture of K models q0 exp(-E) that share their coordinates.
 
     Members see different training splits and initial weights.  Where data are plenty they agree; where data are few
     they differ, and the mixture is as wide as their disagreement.
