@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test lint types slow docs clean help
+.PHONY: demo test lint types slow docs check-docs clean help
 
 help:
 	@echo "make demo   a small inference from start to finish, with figures"
 	@echo "make test   style, types and the fast tests (minutes on two cores)"
 	@echo "make slow   the long tests: end-to-end fits against exact posteriors"
 	@echo "make docs   the website, in site/; open site/index.html"
+	@echo "make check-docs   the website in a browser: accessibility, links, errors; needs Chromium or Chrome"
 	@echo "make lint   style only          make types  types only"
 	@echo "make clean  remove the virtual environment and caches"
 
@@ -40,6 +41,10 @@ slow: $(STAMP)
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 JAX_PLATFORMS=cpu $(BIN)/mkdocs build --strict --quiet
 	@echo "the website is in site/: open site/index.html"
+
+check-docs: docs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[browser]"
+	UNLE_SITE=site $(BIN)/pytest -m slow tests/test_website.py
 
 $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
