@@ -68,7 +68,7 @@ def test_one_version_everywhere(archives):
 def run(*command, **options):
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def installed(python, folder):
