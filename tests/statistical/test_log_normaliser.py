@@ -18,7 +18,7 @@ from unle.train import (
     online_start,
     online_update,
 )
-from unle.train.log_normaliser_fit import _believable, _n_held
+from unle.train.log_normaliser_fit import _n_held_out, _rows_near_typical
 
 TOLERANCE = 0.05  # nats, the largest error over the posterior
 
@@ -170,10 +170,10 @@ def test_validity_with_few_failures(flags):
 def test_parameters_where_log_z_falls_off_do_not_spoil_the_fit():
     values = np.random.default_rng(0).normal(size=90)
     values[[1, 50]], values[7] = -5000.0, np.nan
-    rows = _believable(values)
+    rows = _rows_near_typical(values)
     assert len(rows) == 90  # one shape, one compiled program
     assert not {1, 7, 50} & set(rows)
-    held = rows[: _n_held(90)]
+    held = rows[: _n_held_out(90)]
     assert not set(held) & set(rows[len(held) :])  # no row is both held out and trained on
     hopeless = np.where(np.arange(90) % 9 == 0, 0.0, -5000.0 * np.arange(90))
-    np.testing.assert_array_equal(_believable(hopeless), np.arange(90))
+    np.testing.assert_array_equal(_rows_near_typical(hopeless), np.arange(90))

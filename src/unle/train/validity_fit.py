@@ -273,8 +273,9 @@ def _chunk(state: Fit, data, rows, keys, settings: ValidityTraining) -> Fit:
         return jnp.mean(entropy) + jax.tree.map(lambda part: part[rows], auxiliary).loss(outputs[:, 1:])
 
     def score(net):
-        own = jax.nn.sigmoid(jax.vmap(net)(t[held])[:, 0])
-        probability = jnp.clip(jax.lax.pmean(own, "member"), 1e-6, 1 - 1e-6)
+        own = jax.nn.log_sigmoid(jax.vmap(net)(t[held])[:, 0])
+        # the geometric mean, as in `ValidityNet`
+        probability = jnp.clip(jnp.exp(jax.lax.pmean(own, "member")), 1e-6, 1 - 1e-6)
         return jnp.mean(jnp.log(jnp.where(y[held], probability, 1 - probability)))
 
     def one_member(fit, key):
