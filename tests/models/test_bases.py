@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from unle.models import (
+    Autoregressive,
     Chained,
     ConditionalGaussian,
     FixedMeasure,
@@ -22,6 +23,8 @@ from unle.models import (
     in_two_views,
     length_seen,
 )
+from unle.space.marginals import Marginals
+from unle.space.scaling import Standardiser
 
 DIM, DATA, DRAWS = 3, 2, 20_000
 INTERCEPT = np.array([0.4, -0.3])
@@ -52,6 +55,20 @@ def process(chained):
     return eqx.tree_at(lambda b: b.correction, base, Chained(correction, base.correction) if chained else correction)
 
 
+def autoregressive(standardiser=None):
+    rng = np.random.default_rng(3)
+    inputs, outputs = Autoregressive.sizes(DIM)
+    shapes = jax.eval_shape(lambda: Mlp(jr.key(0), inputs, outputs, width=8, depth=1))
+    net = jax.tree.map(lambda leaf: jnp.asarray(0.2 * rng.normal(size=leaf.shape), leaf.dtype), shapes)
+    linear = (jnp.asarray(a, jnp.float32) for a in (INTERCEPT, SLOPE, [0.8, 1.3]))
+    return Autoregressive(*linear, net, jnp.ones(()), standardiser)
+
+
+def bent_standardiser():
+    marginals = Marginals(jnp.array([2, 0]), jnp.zeros(2), jnp.ones(2), jnp.ones(2), jnp.ones(2))  # asinh, identity
+    return Standardiser(marginals, jnp.array([0.3, -0.2]), jnp.array([0.7, 1.1]))
+
+
 # name -> constructor of a base of data of length 2; a new kind of base is one more line
 BASES = {
     "fixed measure": lambda: FixedMeasure(jnp.zeros(DATA), jnp.asarray(1.7)),
@@ -60,6 +77,8 @@ BASES = {
     "Gaussian process": lambda: process(chained=False),
     "network on a process": lambda: process(chained=True),
     "two views": lambda: TwoViews(gaussian(1.0)),
+    "autoregressive": autoregressive,
+    "autoregressive, transforms undone": lambda: autoregressive(bent_standardiser()),
 }
 GAUSSIANS = ["linear Gaussian", "conditional Gaussian", "Gaussian process", "network on a process"]
 

@@ -1,7 +1,8 @@
 r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations, for every observation.
 
 1. Standardise theta and x, with marginal transforms chosen from the data.
-2. Fit an ensemble of bases q0(x | theta); if x turns out to be repeated measurements, one base for all of them.
+2. Fit an ensemble of bases q0(x | theta); if x turns out to be repeated measurements, one base for all of them; if x is
+   long, one for its coordinates in turn, where that is better (`unle.train.autoregressive_fit`).
 3. Train the members' energies by maximum likelihood of the tilted joint model p(theta) q0(x | theta) exp(-E) / Z.
 4. Keep the energies if they raise the likelihood of rows that their training has not seen, and if their normaliser can
    be relied on (`unle.train.certificate`).
@@ -42,6 +43,7 @@ from unle.train import (
     PairedSmc,
     PersistentChains,
     WarmSmc,
+    autoregressive_or,
     compile_energies,
     fit_shared_or_whole,
 )
@@ -61,6 +63,8 @@ class AUNLE(AbstractAmortised):
         sampler: how the posterior is sampled.
         repetition: whether to look for repeated measurements in x; if it consists of k that are alike and independent
             given theta, one base is fitted to all of them, k times the data.
+        autoregressive: whether to try a base that describes one coordinate of x after the other, for series and other
+            data of eight numbers or more; not with another `base` than the default kind.
 
     Example:
         >>> import numpy as np, unle
@@ -76,6 +80,7 @@ class AUNLE(AbstractAmortised):
     members: int = eqx.field(static=True, default=4)
     sampler: AbstractPosteriorSampler = TemperedSmc()
     repetition: bool = eqx.field(static=True, default=True, kw_only=True)
+    autoregressive: bool = eqx.field(static=True, default=True, kw_only=True)
 
     @classmethod
     def paper(
@@ -113,7 +118,7 @@ class AUNLE(AbstractAmortised):
     def _fit(self, simulations, seed, metrics, memory):
         key_split, key_base, key_energy, key_valid = split(jr.key(seed), 4)
         pairs = self._standardise(key_split, simulations, memory)
-        bases = self._fit_bases(key_base, pairs)
+        bases = self._better_in_turn(key_base, self._fit_bases(key_base, pairs), pairs)
         selected = self._train_energies(key_energy, pairs, bases, metrics)
         certificate = certificate_of(selected.choice, pairs.rows)
         if pairs.rows.stream is not None:
@@ -158,6 +163,12 @@ class AUNLE(AbstractAmortised):
 
         with meanwhile(compile_training):
             return self.base.fit(key, rows)
+
+    def _better_in_turn(self, key: PRNGKeyArray, bases: AbstractBase, pairs: Pairs) -> AbstractBase:
+        """Return bases that describe one coordinate after the other, if they are better than these."""
+        if not self.autoregressive or not isinstance(self.base, GaussianTraining):
+            return bases
+        return autoregressive_or(bases, jr.fold_in(key, 1), pairs.rows, standardiser=pairs.x_space.standardiser)
 
     def _train_energies(
         self, key: PRNGKeyArray, pairs: Pairs, bases: AbstractBase, metrics: Callable[..., None]

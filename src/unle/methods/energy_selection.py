@@ -23,7 +23,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models import AbstractBase, EnergyModel, Ensemble, FixedMeasure, NoEnergy
+from unle.models import AbstractBase, Autoregressive, EnergyModel, Ensemble, FixedMeasure, NoEnergy
 from unle.space import ThetaSpace, XSpace
 from unle.space.host_device import keys, on_device, split
 from unle.train import (
@@ -72,9 +72,17 @@ class Selected(NamedTuple):
     noise: bool = False
 
     @property
+    def is_autoregressive(self) -> bool:
+        """Whether the bases describe one coordinate after the other."""
+        nodes = jax.tree.leaves(self.choice.models.base, is_leaf=lambda node: isinstance(node, Autoregressive))
+        return any(isinstance(node, Autoregressive) for node in nodes)
+
+    @property
     def sentence(self) -> str:
         """One line for the user: what was kept, and why."""
         base = "base with noise that is not Gaussian" if self.noise else "Gaussian base"
+        if self.is_autoregressive:
+            base = "autoregressive base" + " with noise of its own" * self.noise
         if isinstance(self.choice.models.base, FixedMeasure):
             base = "fixed base measure"
         what = f"{base}, no energy" if self.kind == "none" else f"{base} and energies ({self.kind})"

@@ -29,6 +29,7 @@ def record_fit(metrics: Callable[..., None], selected: Selected, certificate: Ce
         stage="fitted",
         energy=selected.kind,
         noise=selected.noise,
+        autoregressive=selected.is_autoregressive,
         sentence=selected.sentence,
         outcome=selected.fit.outcome.name,
         gain=choice.gain,

@@ -3,14 +3,15 @@
 A model works with standardised parameters t and data w, one point at a time; arrays of an ensemble are stacked along a
 leading axis.  A likelihood takes raw theta and x: what a posterior is made of.
 
-Read in this order: `mlp` (the one network), `bases` with `corrections`, `mixture_noise`, `flows` and `repeated` (base
-densities), `views` (what an energy sees), `energy_model` (energies), `likelihood`, `ensembles`,
+Read in this order: `mlp` (the one network), `bases` with `corrections`, `mixture_noise`, `flows`, `repeated` and
+`autoregressive` (base densities), `views` (what an energy sees), `energy_model` (energies), `likelihood`, `ensembles`,
 `conditional_likelihood` and `log_normaliser` (normalisers that depend on theta), `validity` (simulations that fail),
 `cell_likelihood` (counts and other atoms), `missing_data` (observations with gaps).
 
 Symbols such as t, w, r and v are explained in docs/glossary.md.
 """
 
+from unle.models.autoregressive import Autoregressive
 from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
 from unle.models.cell_likelihood import OverCells, over_cells
 from unle.models.conditional_likelihood import (
@@ -60,6 +61,7 @@ __all__ = [
     "AbstractLikelihood",
     "AbstractValidity",
     "AlwaysValid",
+    "Autoregressive",
     "Chained",
     "ConditionalGaussian",
     "ConditionalLikelihood",

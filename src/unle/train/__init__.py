@@ -9,7 +9,7 @@ Read in this order:
 * data: `rows` (who trains on which), `stream` (more simulations than fit in memory);
 * held-out scores: `validation`, `certificate`;
 * bases: `base_training`, `descent`, `gaussian_base` with `regression`, `gaussian_process_fit` and `gaussian_network`,
-  `noise_fit`, `shared_base` (repeated measurements);
+  `noise_fit`, `shared_base` (repeated measurements), `autoregressive_fit` (long data);
 * energies: `joint` and `abstract_particles`, `importance_particles`, `persistent_particles`, `per_pair_particles`, then
   `energy_training`, `energy_fit`, `warm_starts`, `paper_fit`, `score_matching`;
 * log Z(theta): `log_z`, `log_normaliser_fit`, `divi`, `online_log_z`;
@@ -19,6 +19,7 @@ Symbols such as t, w, r, v and Z_pi are explained in docs/glossary.md.
 """
 
 from unle.train.abstract_particles import AbstractParticles, Batch
+from unle.train.autoregressive_fit import autoregressive_or
 from unle.train.base_training import AbstractBaseTraining, FixedBase, FlowTraining
 from unle.train.certificate import Certificate, certify
 from unle.train.descent import Descended, Descent, descend
@@ -80,6 +81,7 @@ __all__ = [
     "ValidityTraining",
     "WarmSmc",
     "WarmStart",
+    "autoregressive_or",
     "base_scores",
     "certify",
     "compile_energies",

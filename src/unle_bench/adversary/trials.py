@@ -151,8 +151,9 @@ def _kept(fitted: Fitted) -> Row:
     """Return what the fit says that it kept."""
     said = next((record for record in fitted.metrics[::-1] if record.get("stage") == "fitted"), {})
     short = {k: v for k, v in said.items() if k != "stage" and isinstance(v, str | int | float | bool)}
+    base = short.get("base", NOISES[bool(short["noise"])] if "noise" in short else "")
     return {
-        "base": short.get("base", NOISES[bool(short["noise"])] if "noise" in short else ""),
+        "base": "autoregressive" if short.get("autoregressive") else base,
         "energy": short.get("energy", ""),
         "fit": short,
         "valid": float(fitted.simulations.valid.mean()),

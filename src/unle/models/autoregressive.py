@@ -1,0 +1,207 @@
+r"""A base for long data: one coordinate after the other, by one network for all of them.
+
+    q0(w | t) = prod_s q(r_s | r_1 .. r_(s-1), t),    q a mixture of normals
+
+r are residuals of a linear fit, coordinate by coordinate.  The network sees t, the position s, and (if it helps) what
+came before s.  It gives the mixture at s, and weights of a sum over the past, which is added to its means: with weights
+that depend on t this is every linear recursion in time, hidden states included.  Since the positions share the network,
+n simulations of length k are n k examples of one density of a single number.
+
+The past enters through a few sums: the latest values, means that forget at several rates, and the mean of all.  They
+are what a recursion needs, and readings that share a shift.  The spread of the past, which the network may see besides,
+is what readings need that share a scale.
+
+Coordinates v_s are standard normal: v_s = Phi^-1(F(r_s)), F the distribution function of the mixture.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import log_ndtr, logsumexp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from unle.models.bases import LOG_2PI, AbstractBase
+from unle.models.mlp import Mlp, normals
+from unle.space.scaling import Standardiser
+
+COMPONENTS = 4
+LAGS = (1, 2, 3)  # values of the past that are seen one by one
+DECAYS = (0.5, 0.75, 0.9)  # factors per step by which means of the past forget
+SUMS = len(LAGS) + len(DECAYS) + 1
+SPREADS = 2  # of the past: about its mean, and from step to step
+POSITIONS = 7  # numbers that say where s is
+MAX_LOG_SCALE = 9.0
+SMALLEST_VARIANCE = 1e-4  # of the past, in the network's eyes
+LINEAR_RANGE = 3.0  # values of the past that a network sees nearly as they are; beyond, their logarithm
+HALVINGS, NEWTON_STEPS = 30, 6
+
+
+class Normals(NamedTuple):
+    """A mixture of normals of one number."""
+
+    log_weights: Float[Array, " component"]
+    means: Float[Array, " component"]
+    log_scales: Float[Array, " component"]
+
+
+class Autoregressive(AbstractBase):
+    r"""Mixtures of normals, one coordinate after the other.
+
+        y = w, or w without its marginal transforms,    r = (y - b - A' t) / c
+
+    Args:
+        intercept: b.
+        slope: A.
+        spread: c.
+        net: of t, the position and the past.
+        sees_past: 1 if the network sees the past, 0 if only the sum over it does.
+        standardiser: that w was made with, if transforms are undone; data that are normal on their own scale may have
+            been transformed because theta spreads them over decades.
+    """
+
+    intercept: Float[Array, "*member data"]
+    slope: Float[Array, "*member dim data"]
+    spread: Float[Array, "*member data"]
+    net: Mlp
+    sees_past: Float[Array, "*member"]
+    standardiser: Standardiser | None = None
+
+    @staticmethod
+    def sizes(dim_theta: int) -> tuple[int, int]:
+        """Return how many numbers the network takes, and gives."""
+        return dim_theta + POSITIONS + SUMS + SPREADS, 3 * COMPONENTS + SUMS
+
+    def whiten_with_log_det(self, t, w):
+        """Return v and log |det dv/dw|."""
+        r, log_det = self.residuals(t, w)
+        v, log_densities = jax.vmap(_to_normal)(r, self._mixtures(t, r))
+        return v, jnp.sum(log_densities) - self.log_density_whitened(v) + log_det
+
+    def log_density(self, t, w):
+        """Return the sum of the log-densities of all coordinates."""
+        r, log_det = self.residuals(t, w)
+        return jnp.sum(jax.vmap(_log_density)(r, self._mixtures(t, r))) + log_det
+
+    def unwhiten(self, t, v):
+        """Return w at v, one coordinate after the other."""
+
+        def fill(r, s):
+            return r.at[s].set(_quantile(v[s], self.mixture(t, r, s))), None
+
+        r, _ = jax.lax.scan(fill, jnp.zeros_like(v), jnp.arange(v.shape[0]))
+        y = self.intercept + t @ self.slope + self.spread * r
+        return y if self.standardiser is None else self.standardiser.forward(y)
+
+    def log_density_whitened(self, v):
+        """Return log N(v; 0, I)."""
+        return -0.5 * jnp.sum(jnp.square(v)) - 0.5 * v.shape[0] * LOG_2PI
+
+    def draws_whitened(self, key: PRNGKeyArray, n: int):
+        """Draw from N(0, I)."""
+        return normals(key, n, self.intercept.shape[0])
+
+    def sees_whitened(self):
+        """Return True: energies see v."""
+        return True
+
+    def features(self, t, w):
+        """Return v."""
+        return self.whiten(t, w)
+
+    def features_whitened(self, t, v):
+        """Return v."""
+        return v
+
+    def residuals(
+        self, t: Float[Array, " dim"], w: Float[Array, " data"]
+    ) -> tuple[Float[Array, " data"], Float[Array, ""]]:
+        """Return r, and log |det dr/dw|."""
+        y, log_det = w, -jnp.sum(jnp.log(self.spread))
+        if self.standardiser is not None:
+            y = self.standardiser.inverse(w)
+            log_det = log_det - self.standardiser.log_det(y)
+        return (y - self.intercept - t @ self.slope) / self.spread, log_det
+
+    def log_conditional(self, t: Float[Array, " dim"], r: Float[Array, " data"], s: Int[Array, ""]) -> Float[Array, ""]:
+        """Return the log-density of r_s, given what comes before it."""
+        return _log_density(r[s], self.mixture(t, r, s))
+
+    def mixture(self, t: Float[Array, " dim"], r: Float[Array, " data"], s: Int[Array, ""]) -> Normals:
+        """Return the distribution of r_s; later entries of r do not matter."""
+        weights, where = (jnp.asarray(table, r.dtype) for table in _tables(r.shape[0]))
+        sums, of_squares = weights[s] @ r, weights[s, -1] @ jnp.square(r)
+        steps = jnp.square(jnp.diff(r, prepend=r[:1]))
+        spreads = _log_sd(jnp.stack([of_squares - jnp.square(sums[-1]), weights[s, -1] @ steps]))
+        past = jnp.concatenate([LINEAR_RANGE * jnp.arcsinh(sums / LINEAR_RANGE), jnp.where(s > 1, spreads, 0.0)])
+        out = self.net(jnp.concatenate([t, where[s], jax.lax.stop_gradient(self.sees_past) * past]))
+        logits, means, log_scales = out[: 3 * COMPONENTS].reshape(3, COMPONENTS)
+        apart = jnp.linspace(-1.0, 1.0, COMPONENTS)  # components that began alike would stay alike
+        means = means + 0.2 * apart + out[3 * COMPONENTS :] @ sums
+        log_scales = MAX_LOG_SCALE * jnp.tanh((log_scales + 0.2 * apart) / MAX_LOG_SCALE)
+        return Normals(jax.nn.log_softmax(logits), means, log_scales)
+
+    def _mixtures(self, t, r) -> Normals:
+        return jax.vmap(lambda s: self.mixture(t, r, s))(jnp.arange(r.shape[0]))
+
+
+@lru_cache(maxsize=8)
+def _tables(k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights of the sums over the past, (k, SUMS, k), and what says where a position is, (k, POSITIONS)."""
+    s, past = np.arange(k)[:, None], np.arange(k)[None]
+    earlier = past < s
+    kinds = [past == s - lag for lag in LAGS] + [earlier * decay ** np.maximum(s - past, 0) for decay in (*DECAYS, 1.0)]
+    weights = np.stack([np.asarray(kind, float) for kind in kinds], axis=1)
+    weights /= np.maximum(weights.sum(axis=2, keepdims=True), 1e-12)
+    s, u = s[:, 0], (s[:, 0] + 0.5) / k
+    where = [2 * u - 1, 2 / (1 + s) - 0.5, s == 0, s == 1, *(np.cos(np.pi * j * u) for j in (2, 3, 4))]
+    return weights, np.stack([np.asarray(column, float) for column in where], axis=1)
+
+
+def _log_sd(variances: Float[Array, " spread"]) -> Float[Array, " spread"]:
+    return 0.5 * jnp.log(jnp.maximum(variances, 0.0) + SMALLEST_VARIANCE)
+
+
+def _log_density(r: Float[Array, ""], mixture: Normals) -> Float[Array, ""]:
+    z = (r - mixture.means) * jnp.exp(-mixture.log_scales)
+    return logsumexp(mixture.log_weights - 0.5 * jnp.square(z) - mixture.log_scales) - 0.5 * LOG_2PI
+
+
+def _to_normal(r: Float[Array, ""], mixture: Normals) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Return Phi^-1(F(r)), and log F'(r); from the nearer tail, so that no probability is rounded to 1."""
+    z = (r - mixture.means) * jnp.exp(-mixture.log_scales)
+    below, above = (logsumexp(mixture.log_weights + log_ndtr(side)) for side in (z, -z))
+    lower = _lower_quantile(jnp.minimum(jnp.minimum(below, above), jnp.log(0.5)))
+    return jnp.where(below < above, lower, -lower), _log_density(r, mixture)
+
+
+def _quantile(v: Float[Array, ""], mixture: Normals) -> Float[Array, ""]:
+    """Return r with Phi^-1(F(r)) = v, which lies between those of the single components."""
+    of_components = mixture.means + jnp.exp(mixture.log_scales) * v
+
+    def halve(_, bounds):
+        middle = 0.5 * (bounds[0] + bounds[1])
+        is_low = _to_normal(middle, mixture)[0] < v
+        return jnp.where(is_low, middle, bounds[0]), jnp.where(is_low, bounds[1], middle)
+
+    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.min(of_components), jnp.max(of_components)))
+    return 0.5 * (low + high)
+
+
+@jax.custom_jvp
+def _lower_quantile(log_p: Float[Array, ""]) -> Float[Array, ""]:
+    """Return v <= 0 with log Phi(v) = log p, by Newton's method from below: log Phi is concave."""
+    v = -jnp.sqrt(jnp.maximum(-2 * (log_p + jnp.log(2.0)), 0.0))
+    for _ in range(NEWTON_STEPS):
+        log_cdf = log_ndtr(v)
+        v = v - (log_cdf - log_p) * jnp.exp(log_cdf + 0.5 * jnp.square(v) + 0.5 * LOG_2PI)
+    return jnp.minimum(v, 0.0)
+
+
+@_lower_quantile.defjvp
+def _slope_of_quantile(primals, tangents):
+    (log_p,), (change,) = primals, tangents
+    v = _lower_quantile(log_p)
+    return v, change * jnp.exp(log_p + 0.5 * jnp.square(v) + 0.5 * LOG_2PI)

@@ -1,0 +1,203 @@
+r"""Fit autoregressive bases to long data, if they describe it better than the bases there are.
+
+Data of many coordinates are often a series, or readings that depend on each other.  A network that gives all of them at
+once has a covariance to learn for every theta, from as many examples as there are simulations.  A network that gives
+one after the other has k times as many (`unle.models.autoregressive`).
+
+Four designs run a short race: the network sees the past or does not, marginal transforms are undone or are not (where
+there are any).  The best one is trained to the end, unless it is far behind the other bases by then, and kept if the
+likelihood of held-out rows is clearly higher.
+"""
+
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from unle.compiling import LARGE_BATCH_OPTIONS, large_program
+from unle.models import AbstractBase, Autoregressive, Mlp
+from unle.space.host_device import on_device
+from unle.space.scaling import Standardiser
+from unle.train.gaussian_network import Rival
+from unle.train.loop import LARGEST_NORM, Look, Patience, Weights, run, update
+from unle.train.noise_fit import fit_noise
+from unle.train.regression import linear_fit
+from unle.train.rows import Rows, Splits, step_count
+from unle.train.validation import base_scores, is_better
+
+SHORTEST, LONGEST = 8, 256  # data that are tried
+FEWEST_ROWS = 300
+WIDTH, DEPTH = 32, 3
+RACE_STEPS, STEPS, CHUNK = 300, 1200, 100
+BATCH = 512  # pairs of a simulation and a position
+LEARNING_RATE, WEIGHT_DECAY, AVERAGE = 5e-3, 1e-3, 0.98
+RIVAL_SHARE = 0.5  # of the other bases' gain over no knowledge, which the race must have brought
+CLEARLY = 2.0  # standard errors by which autoregressive bases must be better
+
+
+class Trained(NamedTuple):
+    """What an optimiser changes.
+
+    Least squares count all rows alike.  Where the noise depends on theta, rows with little of it say most: so the
+    linear fit is trained too, in units of its own residuals.
+
+    Attributes:
+        net: the network.
+        intercept: added to that of the linear fit.
+        slope: likewise.
+        log_spread: added to the logarithm of its spread.
+    """
+
+    net: Mlp
+    intercept: Float[Array, "*member data"]
+    slope: Float[Array, "*member dim data"]
+    log_spread: Float[Array, "*member data"]
+
+    def of(self, linear: Autoregressive) -> Autoregressive:
+        """Return the base of one member, or of all of them."""
+        spread = linear.spread
+        return replace(
+            linear,
+            net=self.net,
+            intercept=linear.intercept + spread * self.intercept,
+            slope=linear.slope + spread[..., None, :] * self.slope,
+            spread=spread * jnp.exp(self.log_spread),
+        )
+
+
+class Design(NamedTuple):
+    """What is fitted.
+
+    Attributes:
+        y: data in the units of the fit: standardised data, or the same without their marginal transforms.
+        log_det: log |det dy/dw| of every row.
+        standardiser: that undoes transforms; None if there is nothing to undo.
+        sees_past: whether the network sees the past.
+    """
+
+    y: Float[Array, "n data"]
+    log_det: Float[np.ndarray, " n"]
+    standardiser: Standardiser | None
+    sees_past: bool
+
+
+def autoregressive_or(
+    bases: AbstractBase, key: PRNGKeyArray, rows: Rows, *, standardiser: Standardiser
+) -> AbstractBase:
+    """Return autoregressive bases if they are clearly better, or else the bases that there are.
+
+    Args:
+        bases: the members' bases, stacked; they are compared with the noise that they may be given later.
+        key: randomness of the fits.
+        rows: what is fitted to.
+        standardiser: that the data were standardised with.
+    """
+    n, k = rows.w.shape
+    if not SHORTEST <= k <= LONGEST or n < FEWEST_ROWS or rows.stream is not None:
+        return bases
+    to_beat = np.asarray(base_scores(bases, *rows.table), float)
+    noisy = fit_noise(bases, rows)
+    to_beat = to_beat if noisy is None else to_beat + noisy.gain
+    rng = np.random.default_rng(np.asarray(jr.key_data(key)).tolist())
+    designs = _designs(rows.w, standardiser)
+    raced = [_train(rng, rows, design, steps=RACE_STEPS)[1] for design in designs]
+    best = int(np.argmax([np.nan_to_num(scores.mean(), nan=-np.inf) for scores in raced]))
+    if Rival(to_beat, share=RIVAL_SHARE).wins(_unconditional(rows), raced[best]):
+        return bases
+    fitted, scores = _train(rng, rows, designs[best], steps=step_count(STEPS, n))
+    return fitted if is_better(scores, to_beat, errors=CLEARLY) else bases
+
+
+def _designs(w: Float[Array, "n data"], standardiser: Standardiser) -> list[Design]:
+    """Return what may be tried."""
+    units = [(w, np.zeros(len(w)), None)]
+    own = jax.tree.map(lambda leaf: leaf[: w.shape[1]], standardiser)
+    if any(name != "identity" for name in own.marginals.names()):
+        y = jax.vmap(own.inverse)(w)
+        units.append((y, -np.asarray(jax.vmap(own.log_det)(y), float), own))
+    return [Design(*unit, sees_past) for unit, sees_past in product(units, (False, True))]
+
+
+def _train(
+    rng: np.random.Generator, rows: Rows, design: Design, *, steps: int
+) -> tuple[Autoregressive, Float[np.ndarray, "member held_out"]]:
+    """Train one network per member; return the best bases on the way, and their scores of held-out rows."""
+    t, splits = rows.t, rows.splits
+    bases = _untrained(rng, t, splits, design)
+    (members, size), k = splits.train.shape, design.y.shape[1]
+    log_det = design.log_det[np.asarray(splits.held_out)]
+
+    def chunk(state: tuple, number: int, _: int) -> tuple[tuple, Look]:
+        weights, best, best_scores = state
+        pairs = on_device(rng.integers([size, k], size=(members, CHUNK, BATCH, 2)), np.int32)
+        done = (number * CHUNK + np.arange(CHUNK)) / steps
+        rates = on_device(LEARNING_RATE * 0.5 * (1 + np.cos(np.pi * done)))
+        weights = _chunk(weights, bases, t, design.y, splits.train, pairs, rates)
+        average = weights.average.of(bases)
+        scores = np.asarray(base_scores(average, t, design.y, splits), float) + log_det
+        score = float(scores.mean())
+        best, best_scores = (average, scores) if score > best_scores.mean() else (best, best_scores)
+        return (weights, best, best_scores), Look(score, f"held-out log-likelihood {score:.2f}")
+
+    zeros = (jnp.zeros_like(part) for part in (bases.intercept, bases.slope, bases.spread))
+    trained = Trained(bases.net, *zeros)
+    begun = Weights(trained, eqx.filter_vmap(_optimiser().init)(trained), trained)
+    first = begun, bases, np.full(splits.held_out.shape, -np.inf)
+    how = {"steps": CHUNK, "patience": Patience(float("inf")), "title": "Fitting an autoregressive base"}
+    _, best, scores = run(chunk, first, range(steps // CHUNK), **how).state
+    same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape)), design.standardiser)
+    return replace(best, standardiser=same), scores
+
+
+def _untrained(rng: np.random.Generator, t, splits: Splits, design: Design) -> Autoregressive:
+    """Return the linear fit of every coordinate by itself, with networks that are nearly zero; in units of y."""
+    t, y = np.asarray(t, float), np.asarray(design.y, float)
+    members, fits = len(splits.train), []
+    for rows in np.asarray(splits.train):
+        intercept, slope, _ = linear_fit(t[rows], y[rows])
+        fits.append((intercept, slope, (y[rows] - intercept - t[rows] @ slope).std(axis=0)))
+    intercept, slope, spread = (on_device(np.stack(part)) for part in zip(*fits, strict=True))
+    inputs, outputs = Autoregressive.sizes(t.shape[1])
+    key = jr.key(int(rng.integers(2**31)))
+    net = Mlp.stacked(key, members, inputs, outputs, width=WIDTH, depth=DEPTH, output_scale=0.01)
+    return Autoregressive(intercept, slope, spread, net, on_device(np.full(members, float(design.sees_past))))
+
+
+def _optimiser() -> optax.GradientTransformation:
+    """Return Adam with a learning rate of one: steps are scaled by that of the moment, so one program serves all."""
+    network = lambda trained: trained._replace(intercept=False, slope=False, log_spread=False, net=True)  # noqa: E731
+    adam = optax.adamw(1.0, weight_decay=WEIGHT_DECAY, mask=network)
+    return optax.chain(optax.clip_by_global_norm(LARGEST_NORM), adam)
+
+
+@partial(large_program, options=LARGE_BATCH_OPTIONS)
+def _chunk(weights: Weights, bases, t, y, train, pairs: Int[Array, "member step batch 2"], rates) -> Weights:
+    def one_member(weights: Weights, base: Autoregressive, train, pairs):
+        def loss(trained: Trained, pairs):
+            model, rows, s = trained.of(base), train[pairs[:, 0]], pairs[:, 1]
+            r = jax.vmap(lambda t, y: model.residuals(t, y)[0])(t[rows], y[rows])
+            return -jnp.mean(jax.vmap(model.log_conditional)(t[rows], r, s) - trained.log_spread[s])
+
+        def step(weights: Weights, batch):
+            pairs, rate = batch
+            gradient = jax.grad(loss)(weights.trained, pairs)
+            scaled = {"average": AVERAGE, "change": lambda updates: jax.tree.map(lambda leaf: rate * leaf, updates)}
+            return update(_optimiser(), weights, gradient, **scaled), None
+
+        return jax.lax.scan(step, weights, (pairs, rates))[0]
+
+    return eqx.filter_vmap(one_member)(weights, bases, train, pairs)
+
+
+def _unconditional(rows: Rows) -> Float[np.ndarray, "member held_out"]:
+    """Return scores of a standard normal that knows nothing of theta."""
+    held_out = np.asarray(rows.w, float)[np.asarray(rows.splits.held_out)]
+    return -0.5 * np.square(held_out).sum(axis=2) - 0.5 * held_out.shape[2] * np.log(2 * np.pi)
