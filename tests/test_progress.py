@@ -4,7 +4,7 @@ import sys
 import pytest
 
 import unle.progress as module
-from unle.progress import enabled, progress
+from unle.progress import Pace, activity, enabled, progress, tell
 
 
 @pytest.fixture
@@ -75,4 +75,88 @@ def test_bars_on_a_terminal_may_be_nested(written, monkeypatch):
     text = terminal.getvalue()
     assert "Rounds" in text
     assert "2/2" in text
-    assert module._OPEN_RICH == []
+    assert module._LIVE == module._OPEN == []
+
+
+def test_no_time_left_is_told_before_steps_are_steady():
+    pace = Pace(0.0)
+    pace.step(300.0, 10)  # compiles
+    told = []
+    for now in (301.0, 302.0, 303.0):
+        told.append(pace.seconds_left(100))
+        pace.step(now, 10)
+    assert told == [None, None, None]
+    assert pace.seconds_left(100) == pytest.approx(10.0)  # not 300 s and more, as the first step would have it
+
+
+def test_no_time_left_is_told_of_steps_of_very_different_length():
+    pace = Pace(0.0)
+    for now in (1.0, 2.0, 3.0, 13.0):
+        pace.step(now, 1)
+    assert pace.seconds_left(10) is None
+
+
+def test_many_short_steps_count_as_few_long_ones():
+    pace = Pace(0.0)
+    for k in range(1, 2001):
+        pace.step(k / 1000, 1)
+    assert pace.seconds_left(500) == pytest.approx(0.5, rel=0.05)
+
+
+def test_the_time_left_of_a_training_is_a_limit(written, clock):
+    with progress("Training", total=100, at_most=True) as bar:
+        for _ in range(6):
+            clock[0] += 2.0
+            bar.advance(10)
+    assert "Training: 60/100 (60 %) after 12 s, at most 8 s left\n" in written()
+
+
+def test_a_line_is_written_although_nothing_advances_and_says_what_is_done(written, clock, monkeypatch):
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_LOOKS", 0.01)
+    with progress("Sampling"):
+        activity("compiling")
+        clock[0] += 6.0
+        for _ in range(2000):  # until the thread has looked
+            module.threading.Event().wait(0.01)
+            if lines := written():
+                break
+        assert lines == "Sampling: after 6.0 s, compiling\n"
+    assert "compiling" not in written()  # it ends with its bar
+
+
+def test_lines_of_a_nested_bar_name_the_outer_one(written, clock):
+    with progress("Round 3 of 10"), progress("Training", total=2) as bar:
+        bar.advance(2)
+    assert written().splitlines()[0] == "Round 3 of 10: Training: 2/2 (100 %) done after 0.0 s"
+
+
+def test_a_stage_that_is_over_at_once_needs_no_line(written, clock):
+    with progress("Sampling"):
+        pass
+    assert written() == ""
+
+
+def test_a_title_that_is_shown_already_is_not_shown_twice(written, clock):
+    with progress("Fitting"), progress("Fitting"):
+        clock[0] += 2
+    assert written() == "Fitting: done after 2.0 s\n"
+
+
+def test_it_may_decorate_a_function(written, clock):
+    @progress("Fitting")
+    def fit():
+        clock[0] += 2
+        return 7
+
+    assert fit() == fit() == 7
+    assert written() == 2 * "Fitting: done after 2.0 s\n"
+
+
+def test_one_line_beside_the_bars_is_silent_with_them(written):
+    tell("Kept: the base.")
+    enabled(False)
+    try:
+        tell("Kept: the energy.")
+    finally:
+        enabled(True)
+    assert written() == "Kept: the base.\n"

@@ -16,6 +16,7 @@ import equinox as eqx
 import jax
 
 from unle.compile_cache import enable_compile_cache
+from unle.progress import activity
 
 __all__ = ["RUNNER", "cores", "large_program", "meanwhile"]
 
@@ -42,6 +43,18 @@ DEFAULT_OPTIONS = {}
 # Before anything is compiled: JAX looks for its folder once.
 enable_compile_cache()
 
+COMPILING = "compiling"
+BEGUN, ENDED = "/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration"
+
+
+def _show_compiling(event: str, _seconds: float, **_: Any) -> None:
+    """Name it beside the progress bar: JAX tells when a program is ready for its compiler, and when it is compiled."""
+    if event in (BEGUN, ENDED):
+        activity(COMPILING if event == BEGUN else "")
+
+
+jax.monitoring.register_event_duration_secs_listener(_show_compiling)
+
 # Runs a large program in place of this thread: (program, args, kwargs) -> result.  None: the thread itself.
 RUNNER: ContextVar[Callable[..., Any] | None] = ContextVar("runner", default=None)
 
@@ -66,7 +79,13 @@ class large_program:  # noqa: N801  (a decorator, like `jax.jit`)
         options = {
             name: value for name, value in self._options.get(jax.default_backend(), {}).items() if _known(name, value)
         }
-        return eqx.filter_jit(function, compiler_options=options)  # pyright: ignore[reportCallIssue]
+
+        @functools.wraps(function)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            activity(COMPILING)  # runs while JAX traces the function, the first part of compiling it
+            return function(*args, **kwargs)
+
+        return eqx.filter_jit(traced, compiler_options=options)  # pyright: ignore[reportCallIssue]
 
     @functools.cached_property
     def _program(self) -> Any:
@@ -112,7 +131,10 @@ def meanwhile(compile_program: Callable[[], Any]) -> Iterator[None]:
     try:
         yield
     finally:
+        if thread.is_alive():
+            activity(COMPILING)
         thread.join()
+        activity("")
 
 
 def _quietly(compile_program: Callable[[], Any]) -> None:

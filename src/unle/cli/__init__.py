@@ -8,19 +8,38 @@ Reading order: `entry` puts the verbs together; `run` and `inference` do the wor
 one file each; `console` is how all of them speak. The verbs of the benchmark come from the package `unle_bench`.
 """
 
+import os
+import sys
 from typing import Any
 
 from unle.cli.check import require_fit
-from unle.cli.console import Stages, counted, plain_ending, say, show_table
+from unle.cli.console import Stages, counted, plain_ending, say, show_table, start_clock
+from unle.cli.interrupts import STOPPED
 
 __all__ = ["Stages", "app", "counted", "load_posterior", "main", "plain_ending", "require_fit", "say", "show_table"]
 
 
 def main() -> None:
     """Run the command line; the entry point of the `unle` script."""
-    from unle.cli.entry import app
+    start_clock()
+    try:
+        from unle.cli.entry import app
 
-    app(prog_name="unle")
+        app(prog_name="unle")
+    except KeyboardInterrupt:  # before any verb had begun
+        say("stopped; nothing was written.")
+        _end_at_once(STOPPED)
+    except SystemExit as end:
+        if "jax" in sys.modules and isinstance(end.code, int):
+            _end_at_once(end.code)
+        raise
+
+
+def _end_at_once(status: int) -> None:
+    """End the process: a compiler may be at work in another thread, and JAX takes a second to be taken down."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ import typer
 
 from unle.cli.console import plain_ending, say, show_table
 from unle.cli.settings import SEQUENTIAL
+from unle.progress import progress
 
 EXAMPLE = "Example:  unle check runs/two_moons"
 
@@ -36,11 +37,12 @@ def check(
     run's own.
     """
     with plain_ending():
-        from unle.cli.model import model_of_run
-        from unle.diagnose import run_checks
+        with progress("Loading"):
+            from unle.cli.model import model_of_run
+            from unle.diagnose import run_checks
 
-        run = require_fit(directory)
-        evidence = gather(run, model=model_of_run(run, model), simulations=simulations, seed=seed)
+            run = require_fit(directory)
+            evidence = gather(run, model=model_of_run(run, model), simulations=simulations, seed=seed)
         findings = run_checks(evidence, only or None)
         if not only:
             with run.making("checks", [run.path / "checks.json", run.path / "checks.npz"]):

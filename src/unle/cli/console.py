@@ -3,18 +3,23 @@
 A command that cannot do what was asked ends with one sentence and a non-zero exit status; a traceback means a bug.
 """
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import typer
 
+from unle.cli.interrupts import STOPPED, answering_interrupts
 from unle.errors import UnleError, UnleWarning
+from unle.progress import progress
 
 FILE_WIDTH = 120  # columns of a table that goes to a file or a pipe
-STOPPED = 130  # the exit status that shells give to Ctrl-C
+PARAGRAPH = "\n\n"  # before the details of an error, such as the traceback of a user's simulator
+CLOCK: dict[str, float] = {}  # when the process started, if the command line is all that it does
 
 
 def say(text: str) -> None:
@@ -43,16 +48,18 @@ def plain_ending(saved: Callable[[], str] = lambda: "nothing was written.") -> I
         warnings.simplefilter("always", UnleWarning)
         warnings.showwarning = _one_line_each(warnings.showwarning)
         try:
-            yield
+            with answering_interrupts(say, saved):
+                yield
         except KeyboardInterrupt:
             say(f"stopped; {saved()}")
             raise typer.Exit(STOPPED) from None
         except BrokenPipeError:  # the reader of our output has gone, as in `unle tasks | head -1`
             raise
         except (UnleError, OSError) as error:
-            # Later paragraphs of a message are details, such as the traceback of a user's simulator.
-            sentence = " ".join(str(error).split("\n\n")[0].split())
-            say(f"error: {sentence}")
+            sentence, _, details = str(error).partition(PARAGRAPH)
+            say(f"error: {' '.join(sentence.split())}")
+            if details:
+                say(details)
             raise typer.Exit(1) from None
 
 
@@ -75,20 +82,39 @@ class Stages:
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
+        self._made = time.perf_counter()
+        self._start = CLOCK.get("start", self._made)
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Add the time of the block to the stage `name`."""
+    def stage(self, name: str, title: str | None = None) -> Iterator[None]:
+        """Add the time of the block to the stage `name`, and show the title while it lasts."""
         start = time.perf_counter()
         try:
-            yield
+            with nullcontext() if title is None else progress(title):
+                yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def line(self) -> str:
-        """Return one line for people: `simulate 0.4 s, fit 61.0 s, in all 61.4 s`."""
-        parts = [f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()]
-        return ", ".join([*parts, f"in all {sum(self.seconds.values()):.1f} s"])
+        """Return one line for people: `load 3.1 s, simulate 0.4 s, fit 61.0 s, in all 64.6 s`.
+
+        The last number is the time since the process started, whatever it did.
+        """
+        load = self._made - self._start
+        named = ({"load": load} if load > 0 else {}) | self.seconds
+        parts = [f"{name} {seconds:.1f} s" for name, seconds in named.items()]
+        return ", ".join([*parts, f"in all {time.perf_counter() - self._start:.1f} s"])
+
+
+def start_clock() -> None:
+    """Count the time of this command from the start of the process, where the system knows it."""
+    now = time.perf_counter()
+    try:
+        fields = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        CLOCK["start"] = now - (time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+    except (OSError, ValueError, AttributeError, IndexError):  # no Linux
+        CLOCK["start"] = now
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int = 1) -> None:

@@ -8,6 +8,7 @@ import typer
 from unle.cli.console import Stages, plain_ending, say
 from unle.cli.output import show_summary, summarise
 from unle.cli.settings import RunSettings
+from unle.progress import progress
 
 EXAMPLE = "Example:  unle demo --out runs/demo"
 BUDGET = 1000
@@ -35,23 +36,24 @@ def demo(
     """
     directory = _fresh(out)
     with plain_ending(lambda: f"what was finished is in {directory}."):
-        from unle.cli import inference
-        from unle.cli.model import load_model
-        from unle.cli.observation import as_rows
-        from unle.diagnose import density_grid
-        from unle.plot import compare_draws
+        say(f"Two Moons, {BUDGET:,} simulations, {DRAWS:,} draws: a few minutes on two cores, mostly training.")
+        with progress("Loading"):
+            from unle.cli import inference
+            from unle.cli.model import load_model
+            from unle.cli.observation import as_rows
+            from unle.diagnose import density_grid
+            from unle.plot import compare_draws
 
-        model = load_model("two_moons")
+            model = load_model("two_moons")
         assert model.task is not None
         x_o = as_rows(model.task.observation(1), "observation 1")
-        say(f"Two Moons, {BUDGET:,} simulations, {DRAWS:,} draws: a few minutes on two cores, mostly training.")
         request = inference.Request(model, RunSettings(budget=BUDGET, draws=DRAWS, seed=seed), x_o)
         run = inference.open_run(directory, request)
         stages = Stages()
         posterior, draws = inference.infer(request, run, stages)
         assert draws is not None
         score = inference.check_exact(request, draws, stages)
-        with stages.stage("figure"):
+        with stages.stage("figure", "Drawing the figure"):
             reference = model.task.reference(x_o[0], DRAWS, seed=seed)
             title = f"Two Moons from {BUDGET:,} simulations: C2ST {score:.3f}"
             (first, second), density = density_grid(posterior, draws)

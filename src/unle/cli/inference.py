@@ -20,7 +20,6 @@ from unle.diagnose import c2st_fast
 from unle.errors import InputError, StoreError
 from unle.methods import AbstractSequential
 from unle.posterior import Draws, Posterior
-from unle.progress import progress
 from unle.simulators import Simulations, simulate_into, summarise
 from unle.store import METRICS, RunDirectory, SimulationStore, plain
 
@@ -130,7 +129,7 @@ def _draws(request: Request, run: RunDirectory, stages: Stages, posterior: Poste
         return None
     if run.finished("draws"):
         return Draws.load(run.draws)
-    with stages.stage("sample"):
+    with stages.stage("sample", "Posterior draws"):
         draws = sample(posterior, request.x_o, request.settings.draws, seed=request.settings.seed + 2)
         draws.save(run.draws)
         run.seal("draws", [run.draws])
@@ -143,7 +142,7 @@ def _fit(request: Request, run: RunDirectory, stages: Stages, executor: Executor
     method = build(settings, request.model)
     if isinstance(method, AbstractSequential):
         return fit_in_rounds(method, request, run, stages, executor)
-    with stages.stage("simulate"), run.simulating() as store:
+    with stages.stage("simulate", "Simulations"), run.simulating() as store:
         if request.simulations_sha256 is None:
             simulate_prior(store, request.model, settings.record(), executor)
             say(summarise(store, 0))
@@ -152,7 +151,10 @@ def _fit(request: Request, run: RunDirectory, stages: Stages, executor: Executor
         width = store.width(0)
     if request.x_o is not None and width is not None:
         fit_to(request.x_o, width)
-    with stages.stage("fit"), SimulationStore(run.path / "simulations.sqlite", read_only=True) as store:
+    with (
+        stages.stage("fit", "Fitting the likelihood"),
+        SimulationStore(run.path / "simulations.sqlite", read_only=True) as store,
+    ):
         return method.fit(store, seed=settings.seed + 1, on_metrics=run.append_metrics, memory=settings.memory)
 
 
@@ -183,12 +185,9 @@ def _bring(store: SimulationStore, request: Request) -> None:
 def sample(
     posterior: Posterior, x_o: np.ndarray, n: int, *, seed: int, condition: Mapping[str, float] | None = None
 ) -> Draws:
-    """Draw from the posterior, with a progress bar."""
+    """Draw from the posterior."""
     dim_x = getattr(getattr(posterior.likelihood, "x_space", None), "dim_x", x_o.shape[1])
-    with progress("Sampling the posterior", total=n) as bar:
-        draws = posterior.sample(fit_to(x_o, dim_x), n, seed=seed, condition=condition)
-        bar.advance(n)
-    return draws
+    return posterior.sample(fit_to(x_o, dim_x), n, seed=seed, condition=condition)
 
 
 def check_exact(request: Request, draws: Draws, stages: Stages) -> float:
@@ -196,15 +195,13 @@ def check_exact(request: Request, draws: Draws, stages: Stages) -> float:
     task, settings = request.model.task, request.settings
     if task is None or request.x_o is None:
         raise InputError("expected a built-in task with --check: only those have exact posterior draws.")
-    with stages.stage("check"), progress("Comparing with exact draws", total=1) as bar:
+    with stages.stage("exact", "Comparing with exact draws"):
         # Sampling rounds up to whole chains: leave out the surplus evenly, not a part of the last chain.
         values = np.asarray(draws)
         values = values[np.linspace(0, len(values) - 1, min(settings.draws, len(values))).round().astype(int)]
         if len(request.x_o) > 1:
             raise InputError(f"expected a single observation with --check; got {len(request.x_o)} rows.")
-        score = c2st_fast(task.reference(request.x_o[0], len(values), seed=settings.seed), values)
-        bar.advance(1)
-    return score
+        return c2st_fast(task.reference(request.x_o[0], len(values), seed=settings.seed), values)
 
 
 def load_posterior(run: RunDirectory) -> Posterior:

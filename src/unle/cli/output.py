@@ -8,6 +8,7 @@ import typer
 
 from unle.cli.console import Stages, say, show_table
 from unle.cli.settings import SEQUENTIAL
+from unle.progress import progress
 
 HIGH_R_HAT = 1.05  # above, independent runs of the sampler disagree visibly
 
@@ -28,7 +29,8 @@ def show_run(
     """
     from unle.store import RunDirectory
 
-    summary = None if draws is None else summarise(draws)
+    with progress("Summary"):
+        summary = None if draws is None else summarise(draws)
     if as_json:
         result = {
             "directory": str(directory),

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from unle.cli.check import gather, require_fit
-from unle.cli.console import plain_ending, say
+from unle.cli.console import Stages, plain_ending, say
+from unle.progress import progress
 
 EXAMPLE = "Example:  unle report runs/two_moons"
 
@@ -27,30 +28,35 @@ def report(
     there are none, or if the run has changed since.
     """
     with plain_ending():
-        from unle.cli.model import model_of_run
-        from unle.report import write_report
+        with progress("Loading"):
+            from unle.cli.model import model_of_run
+            from unle.report import write_report
 
-        run = require_fit(directory)
-        evidence = gather(run, model=model_of_run(run, model))
+            run = require_fit(directory)
+            evidence = gather(run, model=model_of_run(run, model))
         findings = _findings(run, evidence, fresh=fresh)
-        path = write_report(run, evidence.posterior, evidence.draws, findings, out)
+        with progress("Writing the report"):
+            path = write_report(run, evidence.posterior, evidence.draws, findings, out)
         typer.echo(f"{path}  ({path.stat().st_size / 1e6:.1f} MB, verdict: {findings.verdict})")
 
 
-def report_after(run: Any, model: Any) -> Any:
+def report_after(run: Any, model: Any, stages: Stages) -> Any:
     """Check a run that has just ended, print the verdict, and write its report; a failure is a sentence, no more.
 
     Returns:
         The findings, or None if they could not be made.
     """
-    from unle.report import write_report
+    with progress("Loading the checks"):
+        from unle.report import write_report
 
     findings = None
     try:
-        evidence = gather(run, model=model)
-        findings = _findings(run, evidence, fresh=False)
+        with stages.stage("check"):
+            evidence = gather(run, model=model)
+            findings = _findings(run, evidence, fresh=False)
         show_verdict(findings, str(run.path))
-        path = write_report(run, evidence.posterior, evidence.draws, findings)
+        with stages.stage("report", "Writing the report"):
+            path = write_report(run, evidence.posterior, evidence.draws, findings)
         say(f"report: {path}")
     except Exception as error:  # noqa: BLE001
         say(f"warning: the report could not be made ({type(error).__name__}: {' '.join(str(error).split())[:200]}).")

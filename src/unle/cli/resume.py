@@ -10,6 +10,7 @@ from unle.cli.output import saved_so_far
 from unle.cli.run import finish
 from unle.cli.settings import Dask, ExecutorOptions, RunSettings, Workers
 from unle.cli.simulate import simulate_only
+from unle.progress import progress, tell
 
 EXAMPLE = "Example:  unle resume runs/model --workers 4"
 
@@ -33,11 +34,13 @@ def resume(
     The settings are those the run was begun with; only where it simulates may be chosen anew.
     """
     with plain_ending(lambda: saved_so_far(directory)):
-        from unle.cli.model import model_of_run
-        from unle.store import RunDirectory
+        tell(f"{directory}: going on")
+        with progress("Loading"):
+            from unle.cli.model import model_of_run
+            from unle.store import RunDirectory
 
-        run = RunDirectory.open(directory)
-        loaded, executor = model_of_run(run, model, needed=True), ExecutorOptions(workers, dask)
+            run = RunDirectory.open(directory)
+            loaded, executor = model_of_run(run, model, needed=True), ExecutorOptions(workers, dask)
         if run.settings.get("method") == "simulate":
             simulate_only(loaded, run.settings, directory, executor, as_json=as_json)
             return

@@ -12,6 +12,7 @@ from unle.cli.output import saved_so_far, show_run
 from unle.cli.report import report_after
 from unle.cli.settings import Dask, ExecutorOptions, RunSettings, Workers, takes_settings
 from unle.errors import InputError
+from unle.progress import progress, tell
 
 EXAMPLE = "Example:  unle run two_moons --observation 1 --check"
 
@@ -48,10 +49,12 @@ def run(
     """
     directory = Path("runs") / Path(model).stem if out is None else out
     with plain_ending(lambda: saved_so_far(directory)):
-        from unle.cli import inference
-        from unle.cli.model import load_model
+        tell(f"{model}: results go to {directory}")
+        with progress("Loading"):
+            from unle.cli import inference
+            from unle.cli.model import load_model
 
-        loaded = load_model(model)
+            loaded = load_model(model)
         x_o = _observation(observation, loaded, model, check=check)
         given = None if simulations is None else _load(simulations, loaded.prior.names)
         request = inference.Request(
@@ -80,7 +83,7 @@ def finish(
     score = inference.check_exact(request, draws, stages) if check and draws is not None else None
     if done:
         say(f"{directory} holds this run already, complete; nothing was repeated.")
-    findings = report_after(kept, request.model) if with_report and not done else None
+    findings = report_after(kept, request.model, stages) if with_report and not done else None
     show_run(directory, draws, stages, score, findings, as_json=as_json, done=done)
 
 

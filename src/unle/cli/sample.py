@@ -8,6 +8,7 @@ import typer
 
 from unle.cli.console import Stages, plain_ending
 from unle.cli.output import say_complaints, show_summary, summarise
+from unle.progress import progress
 
 EXAMPLE = "Example:  unle sample runs/model --observation new.csv -n 10000"
 
@@ -40,11 +41,12 @@ def sample(
     With --condition, some parameters are held at given values and the others drawn from their posterior given these.
     """
     with plain_ending():
-        from unle.cli import inference
-        from unle.cli.model import built_in_tasks
-        from unle.cli.observation import read_observation
-        from unle.errors import StoreError
-        from unle.store import RunDirectory
+        with progress("Loading"):
+            from unle.cli import inference
+            from unle.cli.model import built_in_tasks
+            from unle.cli.observation import read_observation
+            from unle.errors import StoreError
+            from unle.store import RunDirectory
 
         run, held = RunDirectory.open(directory), dict(map(_held, condition or []))
         x_o = read_observation(observation, built_in_tasks().get(run.settings.get("model", "")), gaps=True)
@@ -54,12 +56,12 @@ def sample(
         if not target.parent.is_dir():
             raise StoreError(f"{target} cannot be written: there is no directory {target.parent}.")
         stages = Stages()
-        with stages.stage("load"):
+        with stages.stage("read", "Reading the fit"):
             posterior = inference.load_posterior(run)
-        with stages.stage("sample"):
+        with stages.stage("sample", "Posterior draws"):
             draws = inference.sample(posterior, x_o, n, seed=seed, condition=held)
             draws.save(target)
-        summary = summarise(draws)
+            summary = summarise(draws)
         if as_json:
             result = {"file": str(target), "draws": len(draws), "seconds": stages.seconds, "summary": summary}
             result |= {"condition": held} if held else {}

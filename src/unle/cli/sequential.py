@@ -11,7 +11,9 @@ from unle.errors import StoreError
 from unle.methods import AbstractSequential, Round
 from unle.methods.metrics import record_losses
 from unle.methods.round_state import AbstractRoundState
+from unle.methods.sequential import LAST_FIT
 from unle.posterior import Posterior
+from unle.progress import progress
 from unle.simulators import simulate_at
 from unle.store import RunDirectory
 from unle.store.model_files import load_module, save_module
@@ -33,36 +35,44 @@ def fit_in_rounds(
     """
     settings = request.settings
     state = method.begin(request.x_o, budget=settings.budget, rounds=settings.sizes, seed=settings.seed)
-    with run.simulating() as store, executor.arguments() as arguments:
-        store.remember("theta_names", list(request.model.prior.names))
-        while state.number < len(state.sizes):
-            number, is_last = state.number, state.is_last
-            with stages.stage("simulate"):
-                simulations = simulate_at(
-                    request.model.simulator,
-                    state.propose(),
-                    seed=settings.seed,
-                    round=number,
-                    store=store,
-                    timeout=settings.timeout,
-                    **arguments,
-                )
-            # The last round is fitted again in any case: the energies are trained on its data.
-            if run.finished(_stage(number)) and not is_last:
-                state = _recall(state, simulations, run)
-                continue
-            with stages.stage("fit"):
-                state = method.update(state, simulations)
-            done = state.history[-1]
-            if not is_last:
-                _keep(state, done, run)
-            run.append_metrics(stage="round", **done._asdict())
-            if not simulations.valid.all():
-                say(simulations.summary())
-            say(describe_round(done, len(state.sizes)))
-    record_losses(run.append_metrics, state.history)
-    with stages.stage("fit"):
-        return method.finish(state, on_metrics=run.append_metrics).posterior
+    with progress(settings.method.upper()):  # its clock shows the time of all rounds together
+        with run.simulating() as store, executor.arguments() as arguments:
+            store.remember("theta_names", list(request.model.prior.names))
+            while state.number < len(state.sizes):
+                with stages.stage("simulate", state.title):
+                    simulations = simulate_at(
+                        request.model.simulator,
+                        state.propose(),
+                        seed=settings.seed,
+                        round=state.number,
+                        store=store,
+                        timeout=settings.timeout,
+                        **arguments,
+                    )
+                state = _after_round(method, state, simulations, run, stages)
+        record_losses(run.append_metrics, state.history)
+        with stages.stage("fit", LAST_FIT):
+            return method.finish(state, on_metrics=run.append_metrics).posterior
+
+
+def _after_round(
+    method: AbstractSequential, state: AbstractRoundState, simulations: Any, run: RunDirectory, stages: Stages
+) -> AbstractRoundState:
+    """Fit a round and keep it, or take it from the directory."""
+    is_last = state.is_last
+    # The last round is fitted again in any case: the energies are trained on its data.
+    if run.finished(_stage(state.number)) and not is_last:
+        return _recall(state, simulations, run)
+    with stages.stage("fit", state.title):
+        state = method.update(state, simulations)
+    done = state.history[-1]
+    if not is_last:
+        _keep(state, done, run)
+    run.append_metrics(stage="round", **done._asdict())
+    if not simulations.valid.all():
+        say(simulations.summary())
+    say(describe_round(done, len(state.sizes)))
+    return state
 
 
 def describe_round(done: Round, rounds: int) -> str:

@@ -9,6 +9,7 @@ import typer
 from unle.cli.console import plain_ending, say
 from unle.cli.output import saved_so_far
 from unle.cli.settings import Dask, ExecutorOptions, Timeout, Workers
+from unle.progress import progress, tell
 
 EXAMPLE = "Example:  unle simulate model.py --budget 10000 --dry-run"
 
@@ -34,9 +35,11 @@ def simulate(
     """
     directory = Path("runs") / f"{Path(model).stem}-simulations" if out is None else out
     with plain_ending(lambda: saved_so_far(directory)):
-        from unle.cli.model import load_model
+        tell(f"{model}: simulations go to {directory}")
+        with progress("Loading"):
+            from unle.cli.model import load_model
 
-        loaded = load_model(model)
+            loaded = load_model(model)
         if dry_run:
             _dry_run(loaded, budget, workers, timeout, seed, as_json=as_json)
             return

@@ -186,8 +186,9 @@ def _make(run: FittedRun, chosen: Sequence[Entry]) -> Findings:
     checks: list[Check] = []
     skipped: list[Skipped] = []
     start = time.perf_counter()
-    with progress("Checking", total=len(chosen)) as bar:
+    with progress("Checking", total=len(chosen), steady=False) as bar:
         for entry in chosen:
+            bar.advance(0, note=entry.kind.title)
             try:
                 checks.append(entry.make(run))
             except NotApplicable as reason:
@@ -197,7 +198,7 @@ def _make(run: FittedRun, chosen: Sequence[Entry]) -> Findings:
             except Exception as error:  # noqa: BLE001  # one check that breaks must not take the others with it
                 sentence = f"it failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
                 skipped.append(Skipped(entry.name, entry.kind.title, sentence, missing=True))
-            bar.advance(1, note=entry.kind.title)
+            bar.advance(1)
     seconds = time.perf_counter() - start
     made = datetime.now(UTC).isoformat(timespec="seconds")
     return Findings(tuple(checks), tuple(skipped), made, seconds, tuple(run.notes))

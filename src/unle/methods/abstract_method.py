@@ -10,6 +10,7 @@ from unle.arrays import brief
 from unle.errors import InputError
 from unle.methods.metrics import no_metrics
 from unle.posterior import Posterior
+from unle.progress import progress
 from unle.space import Prior, check_prior
 
 
@@ -32,6 +33,7 @@ class AbstractMethod(eqx.Module):
 class AbstractAmortised(AbstractMethod):
     """A method that learns the posterior of every observation from one set of simulations."""
 
+    @progress("Fitting the likelihood")
     def fit(
         self,
         simulations: Any,

@@ -58,6 +58,11 @@ class AbstractRoundState:
         return len(self.history)
 
     @property
+    def title(self) -> str:
+        """The name of that round on the screen."""
+        return f"Round {self.number + 1} of {len(self.sizes)}"
+
+    @property
     def is_last(self) -> bool:
         """Whether the budget ends with the round whose simulations are awaited."""
         return self.number == len(self.sizes) - 1

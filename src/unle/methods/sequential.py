@@ -15,11 +15,12 @@ from unle.methods.metrics import no_metrics, record_losses
 from unle.methods.round_history import Round, lost
 from unle.methods.round_state import AbstractRoundState
 from unle.posterior import Posterior
-from unle.progress import tell
+from unle.progress import progress, tell
 from unle.simulators import Simulations, simulate_at
 from unle.space import Prior
 from unle.store import SimulationStore
 
+LAST_FIT = "Last fit, to all rounds"  # its name on the screen
 FEWEST_PER_ROUND = 40  # simulations; a fit needs 32 valid ones, and some may fail
 
 
@@ -128,13 +129,16 @@ class AbstractSequential(AbstractMethod):
     ) -> SequentialRun:
         """Run all rounds that are left with a function from (theta, number of the round) to simulations."""
         metrics = no_metrics if on_metrics is None else on_metrics
-        for number in range(state.number, len(state.sizes)):
-            state = self.update(state, simulate(state.propose(), number))
-            if on_round is not None:
-                on_round(state.history[-1])
-            metrics(stage="round", **state.history[-1]._asdict())
-        record_losses(metrics, state.history)
-        return self.finish(state, on_metrics=on_metrics)
+        with progress(type(self).__name__):  # its clock shows the time of all rounds together
+            for number in range(state.number, len(state.sizes)):
+                with progress(state.title):
+                    state = self.update(state, simulate(state.propose(), number))
+                if on_round is not None:
+                    on_round(state.history[-1])
+                metrics(stage="round", **state.history[-1]._asdict())
+            record_losses(metrics, state.history)
+            with progress(LAST_FIT):
+                return self.finish(state, on_metrics=on_metrics)
 
 
 def round_sizes(budget: int, rounds: int | Sequence[int]) -> list[int]:

@@ -10,10 +10,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError
-from unle.posterior.posterior_samplers import Sampled, check_chains
+from unle.posterior.posterior_samplers import DRAWS, Sampled, check_chains, doubled
 from unle.samplers import (
     AbstractInner,
     AbstractProposal,
@@ -39,19 +39,31 @@ class AbstractDoublyIntractableSampler(eqx.Module):
     starts: eqx.AbstractVar[Float[Array, "chain dim"] | None]
 
     @abc.abstractmethod
-    def __call__(self, key: PRNGKeyArray, positions: Float[Array, "n dim"], target: ExchangeTarget, n: int) -> Sampled:
-        """Make at least n draws.  Called inside `jax.jit`.
+    def __call__(
+        self,
+        key: PRNGKeyArray,
+        positions: Float[Array, "n dim"],
+        target: ExchangeTarget,
+        n: int,
+        wanted: Int[Array, ""] | None = None,
+    ) -> Sampled:
+        """Make at least n draws, or as many of them as are wanted.  Called inside `jax.jit`.
 
         Args:
             key: randomness of the sampler.
             positions: u of `self.starts`, or of `self.prior_draws_needed(n)` independent draws of the prior.
             target: what is known of the posterior.
-            n: number of draws asked for.
+            n: number of draws, or that there is room for.
+            wanted: number of draws asked for, if fewer; see `AbstractPosteriorSampler`.
         """
 
     @abc.abstractmethod
     def prior_draws_needed(self, n: int) -> int:
         """Return how many prior draws a call for n draws starts from."""
+
+    def room(self, n: int) -> int:
+        """Return the number of draws of the program that makes n of them."""
+        return doubled(DRAWS, n)
 
 
 class Exchange(AbstractDoublyIntractableSampler):
@@ -110,7 +122,7 @@ class Exchange(AbstractDoublyIntractableSampler):
         """Return the number of particles."""
         return self.particles
 
-    def __call__(self, key, positions, target, n):
+    def __call__(self, key, positions, target, n, wanted=None):
         """Temper, then exchange."""
         key_z, key_smc, key_exchange = jr.split(key, 3)
         target = target._replace(log_z=self._log_z(key_z, target))
@@ -129,6 +141,7 @@ class Exchange(AbstractDoublyIntractableSampler):
             starts,
             target,
             keep=-(-n // starts.shape[0]),
+            wanted=None if wanted is None else -(-wanted // starts.shape[0]),
             thin=self.thin,
             warm_up=self.warm_up,
             proposal=self.proposal,
@@ -181,13 +194,14 @@ class WalkingExchange(AbstractDoublyIntractableSampler):
         """Return the number of chains."""
         return self.chains
 
-    def __call__(self, key, positions, target, n):
+    def __call__(self, key, positions, target, n, wanted=None):
         """Walk."""
         run = exchange(
             key,
             positions,
             target._replace(log_z=None),
             keep=-(-n // positions.shape[0]),
+            wanted=None if wanted is None else -(-wanted // positions.shape[0]),
             thin=self.thin,
             warm_up=self.warm_up,
             proposal=self.proposal,

@@ -32,12 +32,11 @@ from unle.posterior.run_sampler import (
     check_kinds,
     default_sampler,
     log_likelihood,
-    run_sampler,
-    starting_points,
+    sample_each,
     unconstrained,
 )
+from unle.progress import progress
 from unle.space import ConditionalPrior, Prior, condition_prior
-from unle.space.host_device import on_device
 from unle.store.model_files import load_module, save_module
 
 MAP_DRAWS = 1000  # among which the search for the mode looks for places to begin
@@ -114,7 +113,7 @@ class Posterior(eqx.Module):
         sampler: Sampler | None = None,
         condition: Mapping[str, Any] | None = None,
     ) -> list[Draws]:
-        """Draw from the posteriors of many observations in one compiled call.
+        """Draw from the posteriors of many observations with one compiled program.
 
         Args:
             observations: each as in `sample`, all with the same number of rows.
@@ -130,10 +129,10 @@ class Posterior(eqx.Module):
         if len({len(row) for row in rows}) > 1:
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
         prior = condition_prior(self.prior, condition) if condition else self.prior
-        starts, each = starting_points(prior, sampler, jr.key(seed), len(rows), n)
-        likelihood = self._likelihood_of(np.concatenate(rows))
-        result = run_sampler(prior, likelihood, sampler, each, starts, on_device(np.stack(rows)), n)
-        draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, _unstack(result), strict=True)]
+        with progress(f"Sampling {n:,} draws"):
+            likelihood = self._likelihood_of(np.concatenate(rows))
+            sampled = sample_each(prior, likelihood, sampler, jr.key(seed), rows, n)
+        draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, sampled, strict=True)]
         if not all(_is_sampled(one) for one in draws):
             raise InputError(
                 "the posterior could not be sampled: the likelihood of x_o is not finite anywhere in the prior; "
@@ -280,11 +279,6 @@ def _of_free(draws: Draws, prior: ConditionalPrior, condition: Mapping[str, Any]
         log_evidence=float("nan"),
         info=info | {"condition": {name: float(value) for name, value in condition.items()}},
     )
-
-
-def _unstack(result: Sampled) -> list[Sampled]:
-    host = jax.tree.map(np.asarray, result)
-    return [jax.tree.map(operator.itemgetter(i), host) for i in range(host.draws.shape[0])]
 
 
 def _is_sampled(draws: Draws) -> bool:

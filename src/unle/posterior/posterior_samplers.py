@@ -7,14 +7,14 @@ modes right.  `Chains` runs any Markov kernel from prior draws and is local: fin
 """
 
 import abc
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.samplers import (
@@ -35,6 +35,8 @@ from unle.samplers import (
     run_chains,
     tempered_smc,
 )
+
+DRAWS = 10_000  # by default
 
 
 class Sampled(NamedTuple):
@@ -66,20 +68,32 @@ class AbstractPosteriorSampler(eqx.Module):
         log_prior: LogDensity,
         log_likelihood: LogDensity,
         n: int,
+        wanted: Int[Array, ""] | None = None,
     ) -> Sampled:
-        """Make at least n draws.  Called inside `jax.jit`.
+        """Make at least n draws, or as many of them as are wanted.  Called inside `jax.jit`.
 
         Args:
             key: randomness of the sampler.
             prior_draws: `self.prior_draws_needed(n)` independent draws of the prior.
             log_prior: log-density of the prior at one u.
             log_likelihood: log-likelihood of the observation at one u.
-            n: number of draws asked for.
+            n: number of draws, or that there is room for.
+            wanted: number of draws asked for, if fewer: they are the first of every chain, evenly over the chains, and
+                the others mean nothing.  One program serves all numbers up to n.
         """
 
     @abc.abstractmethod
     def prior_draws_needed(self, n: int) -> int:
         """Return how many prior draws a call for n draws starts from."""
+
+    def room(self, n: int) -> int:
+        """Return the number of draws of the program that makes n of them."""
+        return doubled(DRAWS, n)
+
+
+def doubled(smallest: int, n: int) -> int:
+    """Return the first of smallest, 2 smallest, 4 smallest, ... that is n or more."""
+    return smallest * 2 ** max(0, math.ceil(math.log2(n / smallest)))
 
 
 class TemperedSmc(AbstractPosteriorSampler):
@@ -118,14 +132,21 @@ class TemperedSmc(AbstractPosteriorSampler):
         """Return the number of particles."""
         return self.islands * self._per_island(n)
 
+    def room(self, n):
+        """Return the number of draws of the program that makes n of them; up to eight of each particle."""
+        return doubled(8 * self.particles, n)
+
     def _per_island(self, n: int) -> int:
         return -(-max(self.particles, n // 8) // self.islands)
 
-    def __call__(self, key, prior_draws, log_prior, log_likelihood, n):
+    def __call__(self, key, prior_draws, log_prior, log_likelihood, n, wanted=None):
         """Run the islands side by side."""
         per_island = self._per_island(n)
         sweep = Sweep.for_dimension(prior_draws.shape[1]) if self.sweep is None else self.sweep
-        keep = -(-n // (self.islands * per_island))
+        particles = self.islands * per_island
+        keep = -(-n // particles)
+        wanted = jnp.asarray(n if wanted is None else wanted)
+        kept = -(-wanted // particles)  # of each particle
 
         def one_island(key, start):
             return tempered_smc(
@@ -137,14 +158,18 @@ class TemperedSmc(AbstractPosteriorSampler):
                 ess_target=self.ess_target,
                 settle=self.settle,
                 keep=keep,
+                wanted=kept,
             )
 
         starts = over_devices(prior_draws.reshape(self.islands, per_island, -1), axes=2)
         run = jax.vmap(one_island)(jr.split(key, self.islands), starts)
-        # (island, particle, kept, dim): a particle's kept draws stay neighbours, so that their correlation shows.
-        draws = run.draws.reshape(self.islands, per_island * keep, -1)
-        wanted = -(-n // self.islands)
-        draws = draws[:, np.arange(wanted) * draws.shape[1] // wanted]  # evenly: copies of a particle are neighbours
+        # (island, particle, kept, dim): a particle's kept draws stay neighbours, so that their correlation shows.  If
+        # not all are wanted, they are left out evenly: copies of a particle are neighbours too.
+        each, there = -(-wanted // self.islands), per_island * kept
+        number = jnp.arange(-(-n // self.islands))
+        passed_over = jnp.floor(number * ((there - each) / each)).astype(int)  # a product of integers might overflow
+        chosen = jnp.minimum(number + passed_over, there - 1)
+        draws = run.draws[:, chosen // kept, chosen % kept]
         last = jnp.maximum(run.n_temperatures - 1, 0)
         acceptance = jax.vmap(lambda path, i: path[i])(run.path.walk_acceptance, last)
         return Sampled(draws, jnp.mean(acceptance), run.log_evidence, run.path)
@@ -177,14 +202,14 @@ class Chains(AbstractPosteriorSampler):
         """Return 50 candidates per chain."""
         return 50 * self.chains
 
-    def __call__(self, key, prior_draws, log_prior, log_likelihood, n):
+    def __call__(self, key, prior_draws, log_prior, log_likelihood, n, wanted=None):
         """Start at the likeliest of 50 prior draws each, warm up twice, then draw."""
         candidates = prior_draws.reshape(self.chains, 50, -1)
         heights = jax.vmap(jax.vmap(log_likelihood))(candidates)
         best = jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights), axis=1)
         starts = candidates[jnp.arange(self.chains), best]
         whitening, steps = fit_whitening(prior_draws), SharedStepSize()
-        return _warmed_up(self, key, starts, whitening, lambda u: log_prior(u) + log_likelihood(u), steps, n)
+        return _warmed_up(self, key, starts, whitening, lambda u: log_prior(u) + log_likelihood(u), steps, n, wanted)
 
 
 class WarmChains(AbstractPosteriorSampler):
@@ -214,11 +239,11 @@ class WarmChains(AbstractPosteriorSampler):
         """Return the number of chains."""
         return self.chains
 
-    def __call__(self, key, prior_draws, log_prior, log_likelihood, n):
+    def __call__(self, key, prior_draws, log_prior, log_likelihood, n, wanted=None):
         """Warm up twice, then draw."""
         starts = prior_draws if self.starts is None else self.starts
         whitening, steps = fit_whitening(starts), PerChainStepSize()
-        return _warmed_up(self, key, starts, whitening, lambda u: log_prior(u) + log_likelihood(u), steps, n)
+        return _warmed_up(self, key, starts, whitening, lambda u: log_prior(u) + log_likelihood(u), steps, n, wanted)
 
 
 def _warmed_up(
@@ -229,6 +254,7 @@ def _warmed_up(
     log_density: LogDensity,
     step_size: AbstractStepSize,
     n: int,
+    wanted: Int[Array, ""] | None,
 ) -> Sampled:
     """Warm up in these whitened coordinates, again in those of the chains, and draw with frozen step sizes."""
     keys = jr.split(key, 3)
@@ -255,7 +281,9 @@ def _warmed_up(
     whitening, step_state = jax.tree.map(lambda leaf: leaf[-1], phases)
     chains = starts.shape[0]
     keep = -(-n // chains)
-    last = run(keys[2], positions, whitening, step_state, steps=keep * settings.thin, keep=keep, adapt=False)
+    kept = None if wanted is None else -(-wanted // chains)
+    how = {"steps": keep * settings.thin, "keep": keep, "wanted": kept, "adapt": False}
+    last = run(keys[2], positions, whitening, step_state, **how)
     assert last.draws is not None
     draws = jax.vmap(jax.vmap(whitening.colour))(last.draws)
     return Sampled(draws, last.acceptance, jnp.full(chains, jnp.nan), None)

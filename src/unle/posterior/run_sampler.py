@@ -1,5 +1,6 @@
 """The compiled program behind `Posterior.sample`: which sampler, from where, and one run per observation."""
 
+import operator
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -8,18 +9,17 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from unle.compiling import large_program, meanwhile
 from unle.errors import InputError
 from unle.models import AbstractLikelihood, DoublyIntractableLikelihood, Normalised, TractableLikelihood
 from unle.posterior.doubly_intractable import AbstractDoublyIntractableSampler, Exchange
-from unle.posterior.posterior_samplers import AbstractPosteriorSampler, Sampled, TemperedSmc
+from unle.posterior.posterior_samplers import DRAWS, AbstractPosteriorSampler, Sampled, TemperedSmc, doubled
 from unle.samplers import ExchangeTarget, Family
 from unle.space import ConditionalPrior, Prior, reference_draws, unconstrained_draws
-from unle.space.host_device import keys, on_device, split
+from unle.space.host_device import on_device, split
 
-DRAWS = 10_000  # by default
 SIDE_BY_SIDE = 32  # observations sampled at once on an accelerator
 
 Sampler = AbstractPosteriorSampler | AbstractDoublyIntractableSampler
@@ -47,20 +47,71 @@ def check_kinds(likelihood: AbstractLikelihood, sampler: Sampler) -> None:
 
 
 def starting_points(
-    prior: Prior | ConditionalPrior, sampler: Sampler, key: PRNGKeyArray, observations: int, n: int
-) -> tuple[Float[Array, "observation start dim"], Key[Array, " observation"]]:
-    """Return where the sampler begins for each observation, in unconstrained coordinates, and a key for each."""
-    given = sampler.starts if isinstance(sampler, AbstractDoublyIntractableSampler) else None
-    needed = sampler.prior_draws_needed(n) if given is None else 1
-    key_starts, key_samplers = split(key, 2)
+    prior: Prior | ConditionalPrior, sampler: Sampler, key: PRNGKeyArray, n: int
+) -> Float[Array, "start dim"]:
+    """Return where the sampler begins, in unconstrained coordinates."""
     if isinstance(prior, ConditionalPrior):
         if getattr(sampler, "starts", None) is not None:
             raise InputError("expected a sampler without `starts` next to `condition`; try sampler=TemperedSmc().")
-        return reference_draws(prior, keys(key_starts, observations), needed), keys(key_samplers, observations)
-    starts = unconstrained_draws(prior, keys(key_starts, observations), needed)
-    if given is not None:
-        starts = jnp.repeat(unconstrained(prior, given)[None], observations, axis=0)
-    return starts, keys(key_samplers, observations)
+        return reference_draws(prior, key[None], sampler.prior_draws_needed(n))[0]
+    if isinstance(sampler, AbstractDoublyIntractableSampler) and sampler.starts is not None:
+        return unconstrained(prior, sampler.starts)
+    return unconstrained_draws(prior, key[None], sampler.prior_draws_needed(n))[0]
+
+
+def sample_each(
+    prior: Prior | ConditionalPrior,
+    likelihood: AbstractLikelihood,
+    sampler: Sampler,
+    key: PRNGKeyArray,
+    observations: list[np.ndarray],
+    n: int,
+) -> list[Sampled]:
+    """Return n draws, rounded up to whole chains, of the posterior of every observation.
+
+    Programs are compiled for a few sizes: more draws than are wanted, and more rows than an observation has, are left
+    out of what they do.  So another number of draws, rows or observations seldom compiles anew.
+
+    Args:
+        prior: of theta.
+        likelihood: of either kind.
+        sampler: of the kind that suits it.
+        key: randomness of all of them.
+        observations: rows of x, the same number each.
+        n: number of draws.
+    """
+    room, wanted = sampler.room(n), on_device(n, np.int32)
+    key_starts, key_samplers = split(key, 2)
+    begun = [starting_points(prior, sampler, one, room) for one in split(key_starts, len(observations))]
+    filled = [_filled(rows, likelihood) for rows in observations]
+    keys_each = split(key_samplers, len(observations))
+    each = [(one, starts, *rows) for one, starts, rows in zip(keys_each, begun, filled, strict=True)]
+    # A CPU gains nothing from running observations side by side, and would wait for the slowest.
+    if len(each) == 1 or jax.default_backend() == "cpu":
+        sampled = [run_sampler(prior, likelihood, sampler, *one, room, wanted) for one in each]
+    else:
+        sampled = _side_by_side(prior, likelihood, sampler, each, room, wanted)
+    host = [jax.tree.map(np.asarray, one) for one in sampled]
+    return [one._replace(draws=one.draws[:, : -(-n // one.draws.shape[0])]) for one in host]
+
+
+def _filled(rows: np.ndarray, likelihood: AbstractLikelihood) -> tuple[Array, Array]:
+    """Return the rows of an observation, filled up to a power of two, and which of them count."""
+    fill = doubled(1, len(rows)) - len(rows) if isinstance(likelihood, TractableLikelihood) else 0
+    is_row = np.arange(len(rows) + fill) < len(rows)
+    return on_device(np.concatenate([rows, np.repeat(rows[:1], fill, axis=0)])), on_device(is_row, bool)
+
+
+def _side_by_side(prior, likelihood, sampler, each, room, wanted) -> list[Sampled]:
+    """Sample many observations at once on an accelerator, in blocks of one size."""
+    sampled = []
+    for first in range(0, len(each), SIDE_BY_SIDE):
+        block = each[first : first + SIDE_BY_SIDE]
+        full = [block[i % len(block)] for i in range(SIDE_BY_SIDE)]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *full)
+        many = jax.device_get(run_samplers(prior, likelihood, sampler, *stacked, room, wanted))
+        sampled += [jax.tree.map(operator.itemgetter(i), many) for i in range(len(block))]
+    return sampled
 
 
 @large_program
@@ -68,41 +119,44 @@ def run_sampler(
     prior: Prior | ConditionalPrior,
     likelihood: AbstractLikelihood,
     sampler: Sampler,
-    keys: Key[Array, " observation"],
-    starts: Float[Array, "observation start dim"],
-    rows: Float[Array, "observation rows dim_x"],
+    key: PRNGKeyArray,
+    starts: Float[Array, "start dim"],
+    rows: Float[Array, "rows dim_x"],
+    is_row: Bool[Array, " rows"],
     n: int,
+    wanted: Int[Array, ""],
 ) -> Sampled:
-    """Sample the posterior of every observation; draws come back as theta."""
+    """Sample the posterior of one observation; draws come back as theta."""
+    return _sampled(prior, likelihood, sampler, key, starts, rows, is_row, n, wanted)
 
-    def one(key, starts, rows):
-        prepared = jax.vmap(likelihood.prepare)(rows)
-        if isinstance(sampler, AbstractDoublyIntractableSampler):
-            sampled = sampler(key, starts, _target(prior, likelihood, prepared), n)
-        else:
-            tractable = likelihood
-            assert isinstance(tractable, TractableLikelihood)  # by `check_kinds`
-            sampled = sampler(
-                key,
-                starts,
-                prior.log_density_unconstrained,
-                lambda u: log_likelihood(tractable, prior.constrain(u), prepared) + _log_correction(prior, u),
-                n,
-            )
-        return sampled._replace(draws=jax.vmap(jax.vmap(prior.constrain))(sampled.draws))
 
-    each = keys, starts, rows
-    if rows.shape[0] == 1:  # quicker to compile without a loop
-        return jax.tree.map(lambda leaf: leaf[None], one(*(leaf[0] for leaf in each)))
-    # A CPU gains nothing from running observations side by side, and would wait for the slowest.
-    side_by_side = 1 if jax.default_backend() == "cpu" else SIDE_BY_SIDE
-    return jax.lax.map(lambda leaves: one(*leaves), each, batch_size=min(side_by_side, rows.shape[0]))
+@large_program
+def run_samplers(prior, likelihood, sampler, keys, starts, rows, is_row, n, wanted) -> Sampled:
+    """Sample the posteriors of many observations side by side; arguments as in `run_sampler`, with one more axis."""
+    return jax.vmap(lambda *one: _sampled(prior, likelihood, sampler, *one, n, wanted))(keys, starts, rows, is_row)
+
+
+def _sampled(prior, likelihood, sampler, key, starts, rows, is_row, n, wanted) -> Sampled:
+    prepared = jax.vmap(likelihood.prepare)(rows)
+    if isinstance(sampler, AbstractDoublyIntractableSampler):
+        sampled = sampler(key, starts, _target(prior, likelihood, prepared), n, wanted)
+    else:
+        assert isinstance(likelihood, TractableLikelihood)  # by `check_kinds`
+        sampled = sampler(
+            key,
+            starts,
+            prior.log_density_unconstrained,
+            lambda u: log_likelihood(likelihood, prior.constrain(u), prepared, is_row) + _log_correction(prior, u),
+            n,
+            wanted,
+        )
+    return sampled._replace(draws=jax.vmap(jax.vmap(prior.constrain))(sampled.draws))
 
 
 def precompile_sampler(
     prior: Prior, likelihood: Callable[[], AbstractLikelihood], sampler: AbstractPosteriorSampler
 ) -> AbstractContextManager[None]:
-    """Compile `Posterior.sample`, for one observation and the default number of draws, while the block runs.
+    """Compile `Posterior.sample`, for one observation and up to the default number of draws, while the block runs.
 
     Args:
         prior: of the posterior.
@@ -115,9 +169,12 @@ def precompile_sampler(
         x_space = fitted.space_of_x()
         if x_space is None:
             return
-        starts, each = starting_points(prior, sampler, jr.key(0), 1, DRAWS)
-        rows = on_device(np.zeros((1, 1, x_space.dim_x)))
-        run_sampler.lower(prior, fitted, sampler, each, starts, rows, DRAWS).compile()
+        room = sampler.room(DRAWS)
+        starts = starting_points(prior, sampler, jr.key(0), room)
+        rows, is_row = _filled(np.zeros((1, x_space.dim_x)), fitted)
+        run_sampler.lower(
+            prior, fitted, sampler, jr.key(0), starts, rows, is_row, room, on_device(DRAWS, np.int32)
+        ).compile()
 
     return meanwhile(compile_program)
 
@@ -128,9 +185,12 @@ def unconstrained(prior: Prior, thetas: Float[Array, "n dim"]) -> Float[Array, "
     return jax.vmap(prior.unconstrain)(thetas)
 
 
-def log_likelihood(likelihood: TractableLikelihood, theta, prepared) -> Float[Array, ""]:
-    """Return the log-likelihood of all rows, prepared by the likelihood."""
-    return jnp.sum(jax.vmap(lambda w: likelihood.log_likelihood(theta, w))(prepared))
+def log_likelihood(
+    likelihood: TractableLikelihood, theta, prepared, is_row: Bool[Array, " rows"] | None = None
+) -> Float[Array, ""]:
+    """Return the log-likelihood of all rows that count, prepared by the likelihood."""
+    values = jax.vmap(lambda w: likelihood.log_likelihood(theta, w))(prepared)
+    return jnp.sum(values if is_row is None else jnp.where(is_row, values, 0.0))
 
 
 def _log_correction(prior: Prior | ConditionalPrior, u) -> Float[Array, ""]:

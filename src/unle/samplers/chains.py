@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.samplers.devices import over_devices
@@ -52,6 +52,7 @@ def run_chains(
     step_state: StepSizeState | None = None,
     conditions: Any = None,
     keep: int = 0,
+    wanted: Int[Array, ""] | None = None,
     adapt: bool = True,
 ) -> ChainRun:
     """Move every chain `steps` times.
@@ -70,6 +71,7 @@ def run_chains(
         conditions: a pytree of arrays with leading axis `chain`, when each chain has a target of its own (one
             parameter vector each, say).
         keep: number of draws to keep of each chain, evenly spaced over the run; must divide `steps`.
+        wanted: chains end after so many of these draws; it may change without another compilation. All by default.
         adapt: False freezes the step size, which makes the run an exactly invariant Markov chain.
 
     Returns:
@@ -106,17 +108,24 @@ def run_chains(
             step_state = step_size.update(step_state, info.acceptance, kernel.target_acceptance)
         return (states, step_state, acceptance + info.acceptance, moved + info.moved), None
 
-    def one_block(carry, key):
-        carry, _ = jax.lax.scan(one_step, carry, jr.split(key, steps // blocks))
+    def one_block(carry, block):
+        key, number = block
+
+        def move_on(carry):
+            return jax.lax.scan(one_step, carry, jr.split(key, steps // blocks))[0]
+
+        carry = move_on(carry) if wanted is None else jax.lax.cond(number < wanted, move_on, lambda c: c, carry)
         return carry, (carry[0].position if keep else None)
 
     blocks = max(keep, 1)
+    made = steps if wanted is None else steps // blocks * jnp.minimum(wanted, blocks)
     zeros = jnp.zeros(n_chains)
     start = (jax.vmap(init)(over_devices(positions), conditions), step_state, zeros, zeros)
-    (states, step_state, acceptance, moved), record = jax.lax.scan(one_block, start, jr.split(key, blocks))
+    each = (jr.split(key, blocks), jnp.arange(blocks))
+    (states, step_state, acceptance, moved), record = jax.lax.scan(one_block, start, each)
     # The scan stacks draws as (draw, chain, dim): swap the axes, a reshape would interleave the chains.
     draws = None if record is None else jnp.swapaxes(record, 0, 1)
-    return ChainRun(states.position, step_state, jnp.mean(acceptance) / steps, moved / steps, draws)
+    return ChainRun(states.position, step_state, jnp.mean(acceptance) / made, moved / made, draws)
 
 
 def run_chains_each(

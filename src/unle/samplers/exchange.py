@@ -24,7 +24,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.samplers.devices import over_devices
@@ -96,6 +96,7 @@ def exchange(
     target: ExchangeTarget,
     *,
     keep: int,
+    wanted: Int[Array, ""] | None = None,
     thin: int = 1,
     warm_up: int = 0,
     proposal: AbstractProposal | None = None,
@@ -109,7 +110,8 @@ def exchange(
         key: randomness of the run.
         positions: where each chain starts.
         target: the posterior.
-        keep: draws to keep of each chain.
+        keep: draws to keep of each chain, or to have room for.
+        wanted: draws to keep in that room, a number that may change without another compilation; all by default.
         thin: exchange steps between kept draws.
         warm_up: steps made beforehand (rounded up to a multiple of `thin`). In them, and only in them, step sizes and
             the covariance of proposals are adapted: afterwards the run is a Markov chain.
@@ -138,10 +140,18 @@ def exchange(
     archive = positions if archive is None else archive
     moves = _Moves(target, Walk() if proposal is None else proposal, inner, bridges, archive)
     n = positions.shape[0]
+    warm_blocks = -(-warm_up // thin)
+    made = keep if wanted is None else jnp.minimum(wanted, keep)
 
     def one_block(carry, block):
+        if wanted is None:
+            return moved_on(carry, block)
+        is_wanted = block[2] < warm_blocks + made
+        return jax.lax.cond(is_wanted, moved_on, lambda carry, _: (carry, carry[0]), carry, block)
+
+    def moved_on(carry, block):
         positions, whitening, step_sizes, totals = carry
-        key, is_warm = block
+        key, is_warm, _ = block
         whitening = jax.tree.map(lambda new, old: jnp.where(is_warm, new, old), fit_whitening(positions), whitening)
         start = (moves.proposal.init(positions, target, whitening), step_sizes)
         (state, step_sizes), record = jax.lax.scan(
@@ -150,14 +160,14 @@ def exchange(
         totals = jax.tree.map(lambda total, new: total + jnp.where(is_warm, 0.0, jnp.mean(new, axis=0)), totals, record)
         return (state.particles.positions, whitening, step_sizes, totals), state.particles.positions
 
-    warm_blocks = -(-warm_up // thin)
-    blocks = (jr.split(key, warm_blocks + keep), jnp.arange(warm_blocks + keep) < warm_blocks)
+    numbers = jnp.arange(warm_blocks + keep)
+    blocks = (jr.split(key, warm_blocks + keep), numbers < warm_blocks, numbers)
     zero_totals = (jnp.zeros(n), jnp.zeros(n), jnp.zeros(2), jnp.zeros(()), jnp.zeros(()))
     start = (over_devices(positions), fit_whitening(positions), _StepSizes.start(inner), zero_totals)
     (positions, _, _, totals), record = jax.lax.scan(one_block, start, blocks)
-    probability, moved, moments, acceptance, trusted = (total / keep for total in totals)
+    probability, moved, moments, acceptance, trusted = (total / made for total in totals)
     drift, spread = moments[0], jnp.sqrt(jnp.maximum(moments[1] - moments[0] ** 2, 0.0))
-    health = InnerHealth(acceptance, drift, spread / jnp.sqrt(keep * thin * n * target.rows), spread, trusted)
+    health = InnerHealth(acceptance, drift, spread / jnp.sqrt(made * thin * n * target.rows), spread, trusted)
     # The scan stacks positions as (block, chain, dim).
     draws = jnp.swapaxes(record[warm_blocks:], 0, 1)
     return ExchangeRun(draws, positions, jnp.mean(probability), moved, health)

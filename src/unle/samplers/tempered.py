@@ -59,7 +59,7 @@ class TemperedRun(NamedTuple):
     """The outcome of a tempered run.
 
     Attributes:
-        draws: equally weighted draws of the target, `keep` of each particle.
+        draws: equally weighted draws of the target, `keep` of each particle; zeros beyond `wanted`.
         particles: the particles at the end, with both parts of their log-density.
         log_evidence: log of the integral of r e^l. -inf if l was not finite at any draw of the reference:
             then the draws must not be used.
@@ -110,6 +110,7 @@ def tempered_smc(
     max_sweeps: int = 3,
     settle: int = 2,
     keep: int = 1,
+    wanted: Int[Array, ""] | None = None,
     max_temperatures: int = 60,
 ) -> TemperedRun:
     """Draw from r e^l, starting from draws of r. Meant to be called inside `jax.jit`.
@@ -124,7 +125,8 @@ def tempered_smc(
         max_sweeps: at each temperature. A new temperature is tried as soon as the positions correlate by less
             than one half, in every coordinate, with those before the sweeps.
         settle: further sweeps at temperature 1 before the first draw is kept.
-        keep: draws to keep of each particle.
+        keep: draws to keep of each particle, or to have room for.
+        wanted: draws to keep in that room, a number that may change without another compilation; all by default.
         max_temperatures: of which the first is 0, and the last goes to 1 whatever the ESS.
 
     Returns:
@@ -160,8 +162,10 @@ def tempered_smc(
         path=jnp.full((max_temperatures, len(TemperedPath._fields)), jnp.nan),
     )
 
+    last = settle + (keep if wanted is None else jnp.minimum(wanted, keep))
+
     def unfinished(progress: _Progress):
-        return (progress.temperature < 1.0) | (progress.n_final < settle + keep)
+        return (progress.temperature < 1.0) | (progress.n_final < last)
 
     end = jax.lax.while_loop(unfinished, lambda progress: _one_sweep(progress, settings), start)
     draws = jnp.swapaxes(end.draws, 0, 1)

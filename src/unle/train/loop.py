@@ -97,7 +97,7 @@ def run(
     of every chunk, as it ends.
     """
     records = []
-    with progress(title, total=len(inputs) * steps) as bar:
+    with progress(title, total=len(inputs) * steps, at_most=True) as bar:
         for number, given in enumerate(inputs):
             state, look = chunk(state, given, number)
             records += [] if look.record is None else [look.record]
