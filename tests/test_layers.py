@@ -21,7 +21,7 @@ LIBRARY = {
     "compile_cache": -1,
     "compiling": 0,
     "errors": -1,  # imported by all others
-    "progress": 0,
+    "progress": -1,  # needs nothing of the others
     "space": 1,
     "store": 1,
     "simulators": 2,
