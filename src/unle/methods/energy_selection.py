@@ -55,21 +55,13 @@ FEWEST_ROWS = 10  # of a member, by which it may be found to be behind
 
 
 class Selected(NamedTuple):
-    """The outcome of model selection.
+    """The outcome of model selection."""
 
-    Attributes:
-        choice: the models that were kept.
-        fit: the training of their energies.
-        kind: of the energies that were kept; "none" if none were.
-        why: energies were kept or dropped, in a few words.
-        noise: whether the bases' residuals have a density of their own.
-    """
-
-    choice: "Choice"
-    fit: EnergyFit
-    kind: str
-    why: str
-    noise: bool = False
+    choice: "Choice"  # the models that were kept
+    fit: EnergyFit  # the training of their energies
+    kind: str  # of the energies that were kept; "none" if none were
+    why: str  # energies were kept or dropped, in a few words
+    noise: bool = False  # whether the bases' residuals have a density of their own
 
     @property
     def is_autoregressive(self) -> bool:
@@ -90,23 +82,15 @@ class Selected(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The models that were kept.
+    """The models that were kept."""
 
-    Attributes:
-        models: bases with their energies, or alone; stacked.
-        log_z: log-normaliser of each member.
-        gain: held-out likelihood above that of the bases, in nats per row; 0 for the bases alone.
-        rows: the gain of every row that decided; 0 for the bases alone.
-        certificate: checks of the normaliser; None for the bases alone, and where draws of the base cannot tell.
-        replaced: how many members had clearly not learned what the best one had, and gave way to it.
-    """
-
-    models: EnergyModel
-    log_z: Float[Array, " member"]
-    gain: float
-    rows: Float[np.ndarray, "member row"] | float = 0.0
+    models: EnergyModel  # bases with their energies, or alone; stacked
+    log_z: Float[Array, " member"]  # log-normaliser of each member
+    gain: float  # held-out likelihood above that of the bases, in nats per row; 0 for the bases alone
+    rows: Float[np.ndarray, "member row"] | float = 0.0  # the gain of every row that decided; 0 for the bases alone
+    # checks of the normaliser; None for the bases alone, and where draws of the base cannot tell
     certificate: Certificate | None = None
-    replaced: int = 0
+    replaced: int = 0  # how many members had clearly not learned what the best one had, and gave way to it
 
     @property
     def has_energies(self) -> bool:

@@ -55,41 +55,25 @@ CONDITIONAL = replace(PATIENT, particles=PairedChains(moves=3), learning_rate=0.
 
 
 class Resolved(NamedTuple):
-    """A likelihood that can be sampled, how, and how far off its normaliser is.
+    """A likelihood that can be sampled, how, and how far off its normaliser is."""
 
-    Attributes:
-        likelihood: of the observation.
-        sampler: that draws from its posterior; None for an ordinary one, which any sampler can sample.
-        error: largest error of log Z over the members, in nats, or NaN where none was learned.
-        error_sd: largest standard deviation of the errors over the members, likewise.
-        noise_sd: how much of that the noise of the estimates it was compared with explains.
-    """
-
-    likelihood: TractableLikelihood
+    likelihood: TractableLikelihood  # of the observation
+    # that draws from its posterior; None for an ordinary one, which any sampler can sample
     sampler: AbstractDoublyIntractableSampler | None
-    error: float
-    error_sd: float = float("nan")
-    noise_sd: float = float("nan")
+    error: float  # largest error of log Z over the members, in nats, or NaN where none was learned
+    error_sd: float = float("nan")  # largest standard deviation of the errors over the members, likewise
+    noise_sd: float = float("nan")  # how much of that the noise of the estimates it was compared with explains
 
 
 class Fitted(NamedTuple):
-    """An ensemble of energies over the region of the last round.
+    """An ensemble of energies over the region of the last round."""
 
-    Attributes:
-        ensemble: with the constants of the distribution that the simulations' parameters came from.
-        order: of the members, best held-out likelihood first.
-        gains: held-out likelihood of each above its base, in that order, in nats per row.
-        theta: draws of the posterior as it is known so far, raw.
-        particles: the members' particles at the end of training.
-        t: standardised parameters of the simulations.
-    """
-
-    ensemble: Ensemble
-    order: list[int]
-    gains: list[float]
-    theta: Float[np.ndarray, "n dim"]
-    particles: Any
-    t: Float[Array, "pair dim"]
+    ensemble: Ensemble  # with the constants of the distribution that the simulations' parameters came from
+    order: list[int]  # of the members, best held-out likelihood first
+    gains: list[float]  # held-out likelihood of each above its base, in that order, in nats per row
+    theta: Float[np.ndarray, "n dim"]  # draws of the posterior as it is known so far, raw
+    particles: Any  # the members' particles at the end of training
+    t: Float[Array, "pair dim"]  # standardised parameters of the simulations
 
     @property
     def members(self) -> list[ConditionalLikelihood]:

@@ -33,17 +33,11 @@ CHAINS = PersistentChains(n=1000, moves=60, kernel=HALF, at_data=False, fresh=Fa
 
 
 class PaperAUNLE(AbstractAmortised):
-    """The amortised method of the paper.
+    """The amortised method of the paper."""
 
-    Args:
-        prior: the prior that the simulations were drawn from.
-        training: how the energy is trained.
-        sampler: how the posterior is sampled.
-    """
-
-    prior: Prior
-    training: PaperTraining = PaperTraining(CHAINS)
-    sampler: AbstractPosteriorSampler = TemperedSmc()
+    prior: Prior  # the prior that the simulations were drawn from
+    training: PaperTraining = PaperTraining(CHAINS)  # how the energy is trained
+    sampler: AbstractPosteriorSampler = TemperedSmc()  # how the posterior is sampled
 
     def _fit(self, simulations, seed, metrics, memory):
         if memory is not None:

@@ -39,29 +39,17 @@ CONSTANT_SCALE = 0.01  # scale of a coordinate that no longer varies, as a part 
 
 
 class RegionFit(NamedTuple):
-    """The data of a region, standardised, and the bases that were fitted to them.
+    """The data of a region, standardised, and the bases that were fitted to them."""
 
-    Attributes:
-        theta_space: standardises theta.
-        x_space: standardises x.
-        rows: simulations of the region, standardised.
-        indices: which of the valid simulations of all rounds these are.
-        bases: the members' bases.
-        region: where theta was fitted.
-        first_x_space: standardises x by the first round.
-        neighbourhood: data that count as near x_o; None for all.
-        validity: P(valid and near x_o | theta); None if no simulation failed.
-    """
-
-    theta_space: ThetaSpace
-    x_space: XSpace
-    rows: Rows
-    indices: Int[np.ndarray, " row"]
-    bases: AbstractBase
-    region: Region
-    first_x_space: XSpace
-    neighbourhood: Neighbourhood | None
-    validity: ValidityFit | None
+    theta_space: ThetaSpace  # standardises theta
+    x_space: XSpace  # standardises x
+    rows: Rows  # simulations of the region, standardised
+    indices: Int[np.ndarray, " row"]  # which of the valid simulations of all rounds these are
+    bases: AbstractBase  # the members' bases
+    region: Region  # where theta was fitted
+    first_x_space: XSpace  # standardises x by the first round
+    neighbourhood: Neighbourhood | None  # data that count as near x_o; None for all
+    validity: ValidityFit | None  # P(valid and near x_o | theta); None if no simulation failed
 
     @property
     def likelihood(self) -> Ensemble:

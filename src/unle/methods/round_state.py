@@ -26,31 +26,20 @@ State = TypeVar("State", bound="AbstractRoundState")
 
 @dataclass(frozen=True)
 class AbstractRoundState:
-    """What the rounds of every sequential method have in common.
+    """What the rounds of every sequential method have in common."""
 
-    Attributes:
-        prior: of theta.
-        x_o: the observation, in rows.
-        sizes: simulations of each round.
-        seed: fixes everything but the simulations.
-        history: what each round so far did.
-        all_simulations: of all rounds so far; None before the first.
-        latest: number of valid simulations in the latest round.
-        next_proposals: draws of the latest posterior, from which the next parameters are taken; None before the first.
-        extra_proposals: further parameters of the next round that are no draws of the posterior; None for none.
-        carried: what training left for the next round; None if nothing.
-    """
-
-    prior: Prior
-    x_o: Float[np.ndarray, "rows dim_x"]
-    sizes: tuple[int, ...]
-    seed: int
-    history: tuple[Round, ...] = ()
-    all_simulations: Simulations | None = None
-    latest: int = 0
+    prior: Prior  # of theta
+    x_o: Float[np.ndarray, "rows dim_x"]  # the observation, in rows
+    sizes: tuple[int, ...]  # simulations of each round
+    seed: int  # fixes everything but the simulations
+    history: tuple[Round, ...] = ()  # what each round so far did
+    all_simulations: Simulations | None = None  # of all rounds so far; None before the first
+    latest: int = 0  # number of valid simulations in the latest round
+    # draws of the latest posterior, from which the next parameters are taken; None before the first
     next_proposals: np.ndarray | None = None
+    # further parameters of the next round that are no draws of the posterior; None for none
     extra_proposals: np.ndarray | None = None
-    carried: Any = None
+    carried: Any = None  # what training left for the next round; None if nothing
 
     @property
     def number(self) -> int:

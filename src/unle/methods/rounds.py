@@ -46,16 +46,12 @@ FEWEST_COMPARED = 20  # valid simulations that x_o is compared with; of a smalle
 
 @dataclass(frozen=True)
 class RoundState(AbstractRoundState):
-    """The state of SUNLE and SNLE between rounds.
+    """The state of SUNLE and SNLE between rounds."""
 
-    Attributes:
-        spaces: standardise theta and x by the first round; None before it.
-        boxes: region around the parameters of every round so far and of the next, in these coordinates.
-        fit: of the latest round; None before the first round, and after a round restored from disk (`recall`).
-    """
-
-    spaces: tuple[ThetaSpace, XSpace] | None = None
+    spaces: tuple[ThetaSpace, XSpace] | None = None  # standardise theta and x by the first round; None before it
+    # region around the parameters of every round so far and of the next, in these coordinates
     boxes: tuple[Box, ...] = ()
+    # of the latest round; None before the first round, and after a round restored from disk (`recall`)
     fit: RegionFit | None = None
 
     @classmethod
@@ -117,25 +113,15 @@ class RoundState(AbstractRoundState):
 
 
 class OpenRound(NamedTuple):
-    """A round whose bases are fitted, and whose proposals are not drawn yet.
+    """A round whose bases are fitted, and whose proposals are not drawn yet."""
 
-    Attributes:
-        state: with the fit, and without this round in its history.
-        simulations: of this round.
-        outlying: how far x_o lies outside of them; see `unle.methods.neighbourhood.outlying`.
-        back_to: the earlier round whose region was fitted, because x_o was lost since; None if it was not.
-        key_energies: for energies that propose.
-        key_proposals: for the draws.
-        started: time when the round began.
-    """
-
-    state: RoundState
-    simulations: Simulations
-    outlying: float
-    back_to: int | None
-    key_energies: PRNGKeyArray
-    key_proposals: PRNGKeyArray
-    started: float
+    state: RoundState  # with the fit, and without this round in its history
+    simulations: Simulations  # of this round
+    outlying: float  # how far x_o lies outside of them; see `unle.methods.neighbourhood.outlying`
+    back_to: int | None  # the earlier round whose region was fitted, because x_o was lost since; None if it was not
+    key_energies: PRNGKeyArray  # for energies that propose
+    key_proposals: PRNGKeyArray  # for the draws
+    started: float  # time when the round began
 
 
 def open_round(state: RoundState, simulations: Any, *, base: AbstractBaseTraining, members: int) -> OpenRound:

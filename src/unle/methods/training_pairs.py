@@ -39,25 +39,15 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 class Pairs(NamedTuple):
-    """Standardised pairs.
+    """Standardised pairs."""
 
-    Attributes:
-        theta_space: standardises theta.
-        x_space: standardises x.
-        rows: valid simulations, standardised: all of them, or, if they are streamed, those of the first window.
-        theta: raw parameters of all simulations, or of a sample of all.
-        x: their raw data.
-        valid: which of them are valid.
-        cuts: ways to cut w into measurements that look alike; see `unle.space.repeated_blocks`.
-    """
-
-    theta_space: ThetaSpace
-    x_space: XSpace
-    rows: Rows
-    theta: Float[np.ndarray, "all dim"]
-    x: Float[np.ndarray, "all dim_x"]
-    valid: np.ndarray
-    cuts: tuple[Blocks, ...] = ()
+    theta_space: ThetaSpace  # standardises theta
+    x_space: XSpace  # standardises x
+    rows: Rows  # valid simulations, standardised: all of them, or, if they are streamed, those of the first window
+    theta: Float[np.ndarray, "all dim"]  # raw parameters of all simulations, or of a sample of all
+    x: Float[np.ndarray, "all dim_x"]  # their raw data
+    valid: np.ndarray  # which of them are valid
+    cuts: tuple[Blocks, ...] = ()  # ways to cut w into measurements that look alike; see `unle.space.repeated_blocks`
 
     def given_valid(
         self,

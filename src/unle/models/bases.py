@@ -97,17 +97,13 @@ class AbstractBaseWrapper(AbstractBase):
 
 
 class FixedMeasure(AbstractBase):
-    r"""The wide Gaussian N(0, s^2 I) on standardised data, whatever theta is.
+    """The wide Gaussian N(0, s^2 I) on standardised data, whatever theta is.
 
     With it the energy has to learn everything, as in the original AUNLE; the measure only makes exp(-E) integrable.
-
-    Args:
-        centre: zeros, of the length of w.
-        scale: the standard deviation s.
     """
 
-    centre: Float[Array, " data"]
-    scale: Float[Array, ""]
+    centre: Float[Array, " data"]  # zeros, of the length of w
+    scale: Float[Array, ""]  # the standard deviation s
 
     def whiten_with_log_det(self, t, w):
         """Return w itself: standardised data need no other coordinates."""

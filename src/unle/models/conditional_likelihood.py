@@ -176,7 +176,7 @@ class AbstractDoublyIntractableWrapper(DoublyIntractableLikelihood):
 
 
 class GeometricPool(AbstractDoublyIntractableWrapper):
-    r"""The geometric mean of conditional models; made by `geometric_pool`.
+    """The geometric mean of conditional models; made by `geometric_pool`.
 
         q(w | theta) = prod_k f_k(w | theta)^a_k / Z(theta),   Z(theta) = int prod_k f_k(w | theta)^a_k dw
 
@@ -188,14 +188,11 @@ class GeometricPool(AbstractDoublyIntractableWrapper):
         s(t, v) = sum_k a_k log f_k(w | theta) - log q0_1(w | t).
 
     Bases fitted to the same data are close to each other, and s close to minus the mean energy.
-
-    Args:
-        members: conditional models that share their spaces, every array stacked along a leading axis.
-        weights: a, which add up to one.
     """
 
+    # conditional models that share their spaces, every array stacked along a leading axis
     members: ConditionalLikelihood
-    weights: Float[Array, " members"]
+    weights: Float[Array, " members"]  # a, which add up to one
 
     @property
     def likelihood(self) -> ConditionalLikelihood:

@@ -48,25 +48,19 @@ class NoCorrection(AbstractCorrection):
 
 
 class PolynomialMean(AbstractCorrection):
-    r"""A polynomial correction of residuals r, and the whitening of what it leaves.
+    """A polynomial correction of residuals r, and the whitening of what it leaves.
 
         v = K (r - C' phi(t)),
 
     phi(t) the monomials of t.  Outside the range of the training data a polynomial runs away, so t is held to it.
-
-    Args:
-        low: smallest training value of every coordinate of t.
-        high: largest.
-        coefficients: C, one row per monomial; rows of zeros beyond the degree that was chosen.
-        whitener: K, lower triangular.
-        degree: the highest degree there are coefficients for.
     """
 
-    low: Float[Array, " dim"]
-    high: Float[Array, " dim"]
+    low: Float[Array, " dim"]  # smallest training value of every coordinate of t
+    high: Float[Array, " dim"]  # largest
+    # C, one row per monomial; rows of zeros beyond the degree that was chosen
     coefficients: Float[Array, "monomial data"]
-    whitener: Float[Array, "data data"]
-    degree: int = eqx.field(static=True)
+    whitener: Float[Array, "data data"]  # K, lower triangular
+    degree: int = eqx.field(static=True)  # the highest degree there are coefficients for
 
     def __call__(self, t, r):
         return self.whitener @ (r - self._mean(t)), jnp.sum(jnp.log(jnp.diagonal(self.whitener)))
@@ -79,19 +73,14 @@ class PolynomialMean(AbstractCorrection):
 
 
 class Kernel(eqx.Module):
-    r"""Features psi(t) of a squared-exponential kernel, in low rank.
+    """Features psi(t) of a squared-exponential kernel, in low rank.
 
-        k(t, t') = exp(-|(t - t') / l|^2 / 2)  ~  psi(t)' psi(t'),    psi(t) = A' k(Z, t)
-
-    Args:
-        scales: the length scales l, one per parameter.
-        centres: Z, some of the training parameters.
-        projection: A, from the kernel at the centres to the features.
+    k(t, t') = exp(-|(t - t') / l|^2 / 2)  ~  psi(t)' psi(t'),    psi(t) = A' k(Z, t)
     """
 
-    scales: Float[Array, " dim"]
-    centres: Float[Array, "centre dim"]
-    projection: Float[Array, "centre rank"]
+    scales: Float[Array, " dim"]  # the length scales l, one per parameter
+    centres: Float[Array, "centre dim"]  # Z, some of the training parameters
+    projection: Float[Array, "centre rank"]  # A, from the kernel at the centres to the features
 
     def features(self, t: Float[Array, " dim"]) -> Float[Array, " rank"]:
         """Return psi(t)."""
@@ -100,7 +89,7 @@ class Kernel(eqx.Module):
 
 
 class GaussianProcess(AbstractCorrection):
-    r"""A Gaussian process with its predictive variance: the mean bends, and says where it is uncertain.
+    """A Gaussian process with its predictive variance: the mean bends, and says where it is uncertain.
 
     Each direction y_k of the residuals r is a process with noise of variance n_k and a signal of variance c_k n_k.  The
     weights of its features psi(t) have the posterior mean W_k and the variances c_k n_k S_k:
@@ -109,24 +98,15 @@ class GaussianProcess(AbstractCorrection):
 
     1 - |psi|^2 is the variance that the features leave out: far from all training parameters the process knows nothing,
     its mean is that of the linear fit, and its variance is largest.
-
-    Args:
-        kernel: of the parameters.
-        rotation: Q, orthogonal; one column per direction.
-        weights: W, one row per feature.
-        remaining: S, one row per feature.
-        noise: n.
-        ratio: c.
-        whitener: K, lower triangular.
     """
 
-    kernel: Kernel
-    rotation: Float[Array, "data data"]
-    weights: Float[Array, "rank data"]
-    remaining: Float[Array, "rank data"]
-    noise: Float[Array, " data"]
-    ratio: Float[Array, " data"]
-    whitener: Float[Array, "data data"]
+    kernel: Kernel  # of the parameters
+    rotation: Float[Array, "data data"]  # Q, orthogonal; one column per direction
+    weights: Float[Array, "rank data"]  # W, one row per feature
+    remaining: Float[Array, "rank data"]  # S, one row per feature
+    noise: Float[Array, " data"]  # n
+    ratio: Float[Array, " data"]  # c
+    whitener: Float[Array, "data data"]  # K, lower triangular
 
     def __call__(self, t, r):
         mean, log_sd = self._predict(t)
@@ -144,18 +124,15 @@ class GaussianProcess(AbstractCorrection):
 
 
 class NeuralCorrection(AbstractCorrection):
-    r"""A network of t gives a mean m(t) and a lower-triangular precision factor T(t) with positive diagonal.
+    """A network of t gives a mean m(t) and a lower-triangular precision factor T(t) with positive diagonal.
 
         v = T(t) (r - m(t))
 
     A network that outputs zero changes nothing.  Writing the factor of the *precision* makes the density, evaluated
     most often, free of triangular solves.
-
-    Args:
-        net: network of t with 2 k + k (k - 1) / 2 outputs: m, log diag T, and T below the diagonal by rows.
     """
 
-    net: Mlp
+    net: Mlp  # network of t with 2 k + k (k - 1) / 2 outputs: m, log diag T, and T below the diagonal by rows
 
     @staticmethod
     def outputs(dim_data: int) -> int:

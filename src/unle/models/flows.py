@@ -113,18 +113,12 @@ class Flow(AbstractBase):
 
     flowjax's own objects hold functions that no file can name, so the weights are kept apart from them and the object
     is put together when it is needed: the design says how.
-
-    Args:
-        design: what the flow is made of.
-        parameters: weights and biases of its networks, in the order of flowjax.
-        dim_theta: length of t.
-        dim_data: length of w.
     """
 
-    design: AbstractFlow
-    parameters: tuple[Float[Array, "..."], ...]
-    dim_theta: int = eqx.field(static=True)
-    dim_data: int = eqx.field(static=True)
+    design: AbstractFlow  # what the flow is made of
+    parameters: tuple[Float[Array, "..."], ...]  # weights and biases of its networks, in the order of flowjax
+    dim_theta: int = eqx.field(static=True)  # length of t
+    dim_data: int = eqx.field(static=True)  # length of w
 
     def whiten_with_log_det(self, t, w):
         return self._bijection().inverse_and_log_det(w, t)

@@ -29,13 +29,9 @@ REMEDY = "try leaving these coordinates out of x, and fit again: AUNLE(prior).fi
 
 
 class MarginalGaussian(AbstractBaseWrapper):
-    """A Gaussian base whose density leaves out the coordinates of w that are NaN.
+    """A Gaussian base whose density leaves out the coordinates of w that are NaN."""
 
-    Args:
-        base: whose `unwhiten` is affine in v ~ N(0, I).
-    """
-
-    base: AbstractBase
+    base: AbstractBase  # whose `unwhiten` is affine in v ~ N(0, I)
 
     def log_density_and_features(self, t, w):
         """Return the log-density of the coordinates that are there; there are no features."""

@@ -34,21 +34,13 @@ from unle.samplers.step_size import AbstractStepSize, SharedStepSize, StepSizeSt
 
 
 class BridgeInfo(NamedTuple):
-    """How a bridge went.
+    """How a bridge went."""
 
-    Attributes:
-        log_z: estimate of log Z_1 - log Z_0.
-        ess: the smallest ESS/N met along the path, after reweighting and before resampling.
-        acceptance: mean acceptance probability of the moves (1 if there were none).
-        resampled: the share of temperatures at which the particles were resampled.
-        step_state: the step-size controller's state, to be handed to the next bridge.
-    """
-
-    log_z: Float[Array, ""]
-    ess: Float[Array, ""]
-    acceptance: Float[Array, ""]
-    resampled: Float[Array, ""]
-    step_state: StepSizeState
+    log_z: Float[Array, ""]  # estimate of log Z_1 - log Z_0
+    ess: Float[Array, ""]  # the smallest ESS/N met along the path, after reweighting and before resampling
+    acceptance: Float[Array, ""]  # mean acceptance probability of the moves (1 if there were none)
+    resampled: Float[Array, ""]  # the share of temperatures at which the particles were resampled
+    step_state: StepSizeState  # the step-size controller's state, to be handed to the next bridge
 
 
 class Path(NamedTuple):

@@ -24,21 +24,13 @@ from unle.samplers.step_size import AbstractStepSize, PerChainStepSize, SharedSt
 
 
 class ChainRun(NamedTuple):
-    """Where the chains are after a run.
+    """Where the chains are after a run."""
 
-    Attributes:
-        positions: the last position of each chain.
-        step_state: the step-size controller's state, to be handed to the next run.
-        acceptance: acceptance probability, averaged over chains and steps.
-        moved: for each chain, the share of steps in which it moved; 0 is a stuck chain.
-        draws: the kept draws, (chain, draw, dim), or None if none were asked for.
-    """
-
-    positions: Float[Array, "chain dim"]
-    step_state: StepSizeState
-    acceptance: Float[Array, ""]
-    moved: Float[Array, " chain"]
-    draws: Float[Array, "chain draw dim"] | None
+    positions: Float[Array, "chain dim"]  # the last position of each chain
+    step_state: StepSizeState  # the step-size controller's state, to be handed to the next run
+    acceptance: Float[Array, ""]  # acceptance probability, averaged over chains and steps
+    moved: Float[Array, " chain"]  # for each chain, the share of steps in which it moved; 0 is a stuck chain
+    draws: Float[Array, "chain draw dim"] | None  # the kept draws, (chain, draw, dim), or None if none were asked for
 
 
 def run_chains(

@@ -53,32 +53,22 @@ class Family(NamedTuple):
 
 
 class InnerDraw(NamedTuple):
-    """One auxiliary draw, and what tells whether it can be trusted.
+    """One auxiliary draw, and what tells whether it can be trusted."""
 
-    Attributes:
-        v: the draw.
-        tilt: s at the draw.
-        early_tilt: s when the full tilt was first reached. Over many draws its mean should equal that of `tilt`; a
-            drift says that the moves had not yet forgotten the ladder.
-        acceptance: mean acceptance probability of the moves on each rung; of the trials, for rejection.
-        trusted: False where the sampler knows that it failed.
-    """
-
-    v: Float[Array, " data"]
-    tilt: Float[Array, ""]
+    v: Float[Array, " data"]  # the draw
+    tilt: Float[Array, ""]  # s at the draw
+    # s when the full tilt was first reached. Over many draws its mean should equal that of `tilt`; a drift says that
+    # the moves had not yet forgotten the ladder.
     early_tilt: Float[Array, ""]
+    # mean acceptance probability of the moves on each rung; of the trials, for rejection
     acceptance: Float[Array, " rung"]
-    trusted: Bool[Array, ""]
+    trusted: Bool[Array, ""]  # False where the sampler knows that it failed
 
 
 class AbstractInner(eqx.Module):
-    """How one auxiliary variable is drawn.
+    """How one auxiliary variable is drawn."""
 
-    Attributes:
-        target_acceptance: of the moves, at which step sizes aim.
-    """
-
-    target_acceptance: eqx.AbstractVar[float]
+    target_acceptance: eqx.AbstractVar[float]  # of the moves, at which step sizes aim
 
     @property
     @abc.abstractmethod

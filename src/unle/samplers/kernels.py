@@ -33,26 +33,18 @@ KernelState: TypeAlias = Any  # a named tuple of blackjax: always `.position` an
 
 
 class KernelInfo(NamedTuple):
-    """What happened in one step of one chain.
+    """What happened in one step of one chain."""
 
-    Attributes:
-        acceptance: the acceptance *probability* of the proposal, in [0, 1]; its mean over chains steers the
-            step size with far less noise than the accepted/rejected outcome would.
-        moved: whether the chain is now somewhere else.
-    """
-
+    # the acceptance *probability* of the proposal, in [0, 1]; its mean over chains steers the step size with far less
+    # noise than the accepted/rejected outcome would
     acceptance: Float[Array, ""]
-    moved: Bool[Array, ""]
+    moved: Bool[Array, ""]  # whether the chain is now somewhere else
 
 
 class AbstractKernel(eqx.Module):
-    """One step of one chain; `jax.vmap` makes many chains.
+    """One step of one chain; `jax.vmap` makes many chains."""
 
-    Attributes:
-        target_acceptance: the mean acceptance probability at which this kernel mixes best; what a step-size
-            controller aims at.
-    """
-
+    # the mean acceptance probability at which this kernel mixes best; what a step-size controller aims at
     target_acceptance: eqx.AbstractVar[float]
 
     @abc.abstractmethod

@@ -56,16 +56,11 @@ class ExchangeTarget(NamedTuple):
 
 
 class OuterState(NamedTuple):
-    """Chains, and what was computed at their positions.
+    """Chains, and what was computed at their positions."""
 
-    Attributes:
-        particles: positions, with the log prior and the surrogate's log-likelihood.
-        log_z: the surrogate's log Z^.
-        gradient: of the surrogate posterior in whitened coordinates; zeros if the proposal uses none.
-    """
-
-    particles: TemperedParticles
-    log_z: Float[Array, " chain"]
+    particles: TemperedParticles  # positions, with the log prior and the surrogate's log-likelihood
+    log_z: Float[Array, " chain"]  # the surrogate's log Z^
+    # of the surrogate posterior in whitened coordinates; zeros if the proposal uses none
     gradient: Float[Array, "chain dim"]
 
     @property
@@ -82,13 +77,9 @@ class Proposed(NamedTuple):
 
 
 class AbstractProposal(eqx.Module):
-    """How chains propose.
+    """How chains propose."""
 
-    Attributes:
-        target_acceptance: at which the shared step size aims.
-    """
-
-    target_acceptance: eqx.AbstractVar[float]
+    target_acceptance: eqx.AbstractVar[float]  # at which the shared step size aims
 
     def init(self, positions: Float[Array, "chain dim"], target: ExchangeTarget, whitening: Whitening) -> OuterState:
         """Evaluate the target at the chains' positions."""

@@ -29,33 +29,20 @@ from unle.errors import InputError
 
 
 class StepSizeState(NamedTuple):
-    """Where a controller stands. Shapes are () for one shared step size and (chain,) for one per chain.
+    """Where a controller stands. Shapes are () for one shared step size and (chain,) for one per chain."""
 
-    Attributes:
-        log_step: log epsilon.
-        crossings: how often the acceptance error has changed sign.
-        error: the last acceptance error.
-    """
-
-    log_step: Float[Array, "*chain"]
-    crossings: Float[Array, "*chain"]
-    error: Float[Array, "*chain"]
+    log_step: Float[Array, "*chain"]  # log epsilon
+    crossings: Float[Array, "*chain"]  # how often the acceptance error has changed sign
+    error: Float[Array, "*chain"]  # the last acceptance error
 
 
 class AbstractStepSize(eqx.Module):
-    """A step-size controller: `init`, then `value` and `update` in turn.
+    """A step-size controller: `init`, then `value` and `update` in turn."""
 
-    Attributes:
-        initial: epsilon at the start; may be wrong by orders of magnitude.
-        floor: the smallest gain.
-        smallest: epsilon never falls below this.
-        largest: epsilon never rises above this.
-    """
-
-    initial: float = eqx.field(default=0.1, static=True)
-    floor: float = eqx.field(default=0.05, static=True)
-    smallest: float = eqx.field(default=1e-8, static=True)
-    largest: float = eqx.field(default=1e2, static=True)
+    initial: float = eqx.field(default=0.1, static=True)  # epsilon at the start; may be wrong by orders of magnitude
+    floor: float = eqx.field(default=0.05, static=True)  # the smallest gain
+    smallest: float = eqx.field(default=1e-8, static=True)  # epsilon never falls below this
+    largest: float = eqx.field(default=1e2, static=True)  # epsilon never rises above this
 
     def __check_init__(self):
         if not 0 < self.smallest <= self.initial <= self.largest:

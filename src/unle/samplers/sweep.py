@@ -47,17 +47,11 @@ WALK_UNIFORMS = 6  # that a walk of one particle takes
 
 
 class TemperedParticles(NamedTuple):
-    """Particles with both parts of their log-density.
+    """Particles with both parts of their log-density."""
 
-    Attributes:
-        positions: u.
-        log_reference: log r(u).
-        log_tilt: l(u); -inf where either part is not finite.
-    """
-
-    positions: Float[Array, "particle dim"]
-    log_reference: Float[Array, " particle"]
-    log_tilt: Float[Array, " particle"]
+    positions: Float[Array, "particle dim"]  # u
+    log_reference: Float[Array, " particle"]  # log r(u)
+    log_tilt: Float[Array, " particle"]  # l(u); -inf where either part is not finite
 
     def at(self, temperature: Float[Array, ""]) -> Float[Array, " particle"]:
         """Return log r + beta l."""
@@ -78,14 +72,10 @@ class Sweep(eqx.Module):
     alone do as well with 15 evaluations (see `for_dimension`). Both were chosen on posteriors with crescents, with four
     and with unequal modes, the first also on Gaussians in ten dimensions: fewer moves give away accuracy faster than
     they save time.
-
-    Attributes:
-        walks: gradient-free moves.
-        langevin: MALA moves; 0 for a log-likelihood without gradient.
     """
 
-    walks: int = eqx.field(default=10, static=True)
-    langevin: int = eqx.field(default=5, static=True)
+    walks: int = eqx.field(default=10, static=True)  # gradient-free moves
+    langevin: int = eqx.field(default=5, static=True)  # MALA moves; 0 for a log-likelihood without gradient
 
     @classmethod
     def for_dimension(cls, dim: int) -> "Sweep":

@@ -28,21 +28,14 @@ class Batch(NamedTuple):
 
 
 class ParticleBatch(NamedTuple):
-    """The particles of one moment, and how they came about.
+    """The particles of one moment, and how they came about."""
 
-    Attributes:
-        seen: (t, r) of each particle.
-        log_weights: weights that make them a sample of the model; without the factor exp(-E) where `of_base` is set.
-        of_base: whether exp(-E) is still missing from the weights; the gradient evaluates E there anyway.
-        acceptance: mean acceptance probability of the moves that made them; 1 if there were none.
-        step_size: of these moves; 0 if there were none.
-    """
-
-    seen: Seen
+    seen: Seen  # (t, r) of each particle
+    # weights that make them a sample of the model; without the factor exp(-E) where `of_base` is set
     log_weights: Float[Array, " particle"]
-    of_base: bool
-    acceptance: Float[Array, ""]
-    step_size: Float[Array, ""]
+    of_base: bool  # whether exp(-E) is still missing from the weights; the gradient evaluates E there anyway
+    acceptance: Float[Array, ""]  # mean acceptance probability of the moves that made them; 1 if there were none
+    step_size: Float[Array, ""]  # of these moves; 0 if there were none
 
 
 class AbstractParticles(eqx.Module):

@@ -43,24 +43,16 @@ SEED = 3  # of the draws; fixed, so that the same fit always gets the same certi
 
 
 class Certificate(NamedTuple):
-    """How reliable a fit is.  Each number is that of the worst member; the information is the mean over members.
+    """How reliable a fit is.  Each number is that of the worst member; the information is the mean over members."""
 
-    Attributes:
-        log_z_gap: log Z_pi of defensive draws minus that of the base's draws, in nats.
-        log_z_error: standard error of the gap.
-        pareto_k: shape of the weights' tail.
-        outweigh: share of held-out rows that outweigh every draw.
-        information: nats about theta in one x, as far as the model has learned, on held-out rows; None where that does
-            not tell anything, in the last region of a sequential method.
-        information_error: its standard error.
-    """
-
-    log_z_gap: float
-    log_z_error: float
-    pareto_k: float
-    outweigh: float
+    log_z_gap: float  # log Z_pi of defensive draws minus that of the base's draws, in nats
+    log_z_error: float  # standard error of the gap
+    pareto_k: float  # shape of the weights' tail
+    outweigh: float  # share of held-out rows that outweigh every draw
+    # nats about theta in one x, as far as the model has learned, on held-out rows; None where that does not tell
+    # anything, in the last region of a sequential method
     information: float | None
-    information_error: float
+    information_error: float  # its standard error
 
     @property
     def reliable(self) -> bool:

@@ -23,19 +23,13 @@ from unle.train.log_normaliser_fit import LogNormaliserTraining, match_gradients
 
 
 class DiviChains(eqx.Module):
-    """Settings of the chains behind the gradients.
+    """Settings of the chains behind the gradients."""
 
-    Args:
-        warm_up: steps before the first state counts, in which the step size is tuned.
-        states: M, of each chain.
-        thin: steps between them.
-        kernel: MALA by default.
-    """
-
+    # steps before the first state counts, in which the step size is tuned
     warm_up: int = eqx.field(static=True, default=100)
-    states: int = eqx.field(static=True, default=100)
-    thin: int = eqx.field(static=True, default=2)
-    kernel: AbstractKernel = Mala()
+    states: int = eqx.field(static=True, default=100)  # M, of each chain
+    thin: int = eqx.field(static=True, default=2)  # steps between them
+    kernel: AbstractKernel = Mala()  # MALA by default
 
 
 class DiviFit(NamedTuple):

@@ -48,21 +48,13 @@ VALIDATION_SEED = 1  # seed of the draws by which held-out scores are normalised
 
 
 class EnergyFit(NamedTuple):
-    """A trained ensemble of energies.
+    """A trained ensemble of energies."""
 
-    Attributes:
-        energies: averaged energies of the best chunk, stacked along a leading axis.
-        particles: the particles' states at that chunk.
-        validation: held-out scores at that chunk, or None if no chunk beat the bases.
-        outcome: how training ended.
-        history: one record of plain numbers per chunk.
-    """
-
-    energies: MlpEnergy
-    particles: Any
-    validation: Validation | None
-    outcome: Outcome
-    history: list[dict[str, float]]
+    energies: MlpEnergy  # averaged energies of the best chunk, stacked along a leading axis
+    particles: Any  # the particles' states at that chunk
+    validation: Validation | None  # held-out scores at that chunk, or None if no chunk beat the bases
+    outcome: Outcome  # how training ended
+    history: list[dict[str, float]]  # one record of plain numbers per chunk
 
     @property
     def gain(self) -> float:

@@ -140,37 +140,22 @@ class EnergyTraining(AbstractEnergyTraining):
 
 
 class EnergyState(NamedTuple):
-    """Where the training of one energy stands.
+    """Where the training of one energy stands."""
 
-    Attributes:
-        before: the energy that the particles stand for: that of one step ago.
-        weights: of the energy.
-        particles: their state.
-        rate: factor on the learning rate.
-        online: log Z(theta) that is learned meanwhile, if it is.
-    """
-
-    before: MlpEnergy
-    weights: Weights
-    particles: Any
-    rate: Float[Array, ""]
-    online: OnlineState | None = None
+    before: MlpEnergy  # the energy that the particles stand for: that of one step ago
+    weights: Weights  # of the energy
+    particles: Any  # their state
+    rate: Float[Array, ""]  # factor on the learning rate
+    online: OnlineState | None = None  # log Z(theta) that is learned meanwhile, if it is
 
 
 class StepMetrics(NamedTuple):
-    """What some steps showed; means over them.
+    """What some steps showed; means over them."""
 
-    Attributes:
-        gap: mean data energy minus mean particle energy, about zero in equilibrium.
-        acceptance: of the particles' moves.
-        step_size: of the particles' kernel.
-        ess: ESS/N of the particles' weights.
-    """
-
-    gap: Float[Array, "*member"]
-    acceptance: Float[Array, "*member"]
-    step_size: Float[Array, "*member"]
-    ess: Float[Array, "*member"]
+    gap: Float[Array, "*member"]  # mean data energy minus mean particle energy, about zero in equilibrium
+    acceptance: Float[Array, "*member"]  # of the particles' moves
+    step_size: Float[Array, "*member"]  # of the particles' kernel
+    ess: Float[Array, "*member"]  # ESS/N of the particles' weights
 
 
 def likelihood_steps(

@@ -34,15 +34,11 @@ class Start(NamedTuple):
 
 
 class Rival(NamedTuple):
-    """Another fit, which networks are compared with after a part of their training.
+    """Another fit, which networks are compared with after a part of their training."""
 
-    Attributes:
-        scores: its log-likelihood of each held-out row.
-        share: of the rival's gain over the start, which networks must have by then; more than all of it if None, and
-            beyond doubt.
-    """
-
-    scores: Float[np.ndarray, "member held_out"]
+    scores: Float[np.ndarray, "member held_out"]  # its log-likelihood of each held-out row
+    # of the rival's gain over the start, which networks must have by then; more than all of it if None, and beyond
+    # doubt
     share: float | None = None
 
     def wins(self, start: Float[np.ndarray, "member held_out"], early: Float[np.ndarray, "member held_out"]) -> bool:
@@ -53,19 +49,12 @@ class Rival(NamedTuple):
 
 
 class Networks(NamedTuple):
-    """Trained networks.
+    """Trained networks."""
 
-    Attributes:
-        net: of every member, stacked; zero if nothing was better than the start.
-        scores: log-likelihood of each held-out row.
-        early: the same after a part of the training.
-        finished: False if they were given up then.
-    """
-
-    net: Mlp
-    scores: Float[np.ndarray, "member held_out"]
-    early: Float[np.ndarray, "member held_out"]
-    finished: bool = True
+    net: Mlp  # of every member, stacked; zero if nothing was better than the start
+    scores: Float[np.ndarray, "member held_out"]  # log-likelihood of each held-out row
+    early: Float[np.ndarray, "member held_out"]  # the same after a part of the training
+    finished: bool = True  # False if they were given up then
 
 
 def train_networks(

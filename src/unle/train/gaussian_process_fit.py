@@ -41,19 +41,13 @@ HIGHEST_LEVERAGE = 0.99
 
 
 class Processes(NamedTuple):
-    """The processes of all members.
+    """The processes of all members."""
 
-    Attributes:
-        correction: the processes, stacked along the leading axis.
-        v: standardised residuals of all rows; leave-one-out residuals for training rows.
-        log_dets: log |dv / dr| of the held-out rows of every member.
-        scores: log-likelihood of r in each held-out row.
-    """
-
-    correction: GaussianProcess
+    correction: GaussianProcess  # the processes, stacked along the leading axis
+    # standardised residuals of all rows; leave-one-out residuals for training rows
     v: Float[np.ndarray, "member n data"]
-    log_dets: Float[np.ndarray, "member held_out"]
-    scores: Float[np.ndarray, "member held_out"]
+    log_dets: Float[np.ndarray, "member held_out"]  # log |dv / dr| of the held-out rows of every member
+    scores: Float[np.ndarray, "member held_out"]  # log-likelihood of r in each held-out row
 
 
 def fit_processes(

@@ -21,19 +21,12 @@ GOLDEN = 0.6180339887
 
 
 class PoolState(NamedTuple):
-    """A pool of particles of the model as it was when the pool was made.
+    """A pool of particles of the model as it was when the pool was made."""
 
-    Attributes:
-        shift: where combs through the pool begin, in [0, 1).
-        t: parameters of data: all of them, or a random sample as large as a pool.
-        seen: (t, r) of every particle.
-        energies: E of every particle at that time; zero before.
-    """
-
-    shift: Float[Array, ""]
-    t: Float[Array, "m dim"]
-    seen: Seen
-    energies: Float[Array, " pool"]
+    shift: Float[Array, ""]  # where combs through the pool begin, in [0, 1)
+    t: Float[Array, "m dim"]  # parameters of data: all of them, or a random sample as large as a pool
+    seen: Seen  # (t, r) of every particle
+    energies: Float[Array, " pool"]  # E of every particle at that time; zero before
 
 
 def _next(shift: Float[Array, ""]) -> Float[Array, ""]:

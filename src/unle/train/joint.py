@@ -103,13 +103,9 @@ class JointSpace(AbstractSpace):
 
 
 class DataSpace(AbstractSpace):
-    """The coordinates (t, v), over the parameters of data.
+    """The coordinates (t, v), over the parameters of data."""
 
-    Args:
-        t: standardised parameters of the data.
-    """
-
-    t: Float[Array, "n dim"]
+    t: Float[Array, "n dim"]  # standardised parameters of the data
 
     @property
     def n_fixed(self):

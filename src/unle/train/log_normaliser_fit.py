@@ -86,23 +86,14 @@ class LogNormaliserTraining(eqx.Module):
 
 
 class LogNormaliserFit(NamedTuple):
-    """A fitted log-normaliser, and how far off it is.
+    """A fitted log-normaliser, and how far off it is."""
 
-    Attributes:
-        log_normaliser: b(t).
-        error_max: largest |error| at held-out theta, against SMC estimates of log Z, the best constant taken off.
-        error_sd: standard deviation of these errors, in nats; their own noise is included.
-        noise_sd: how much of it the noise of the SMC estimates explains.
-        ess: ESS/N of the weights behind the targets that 95 % of them exceed.
-        temperatures: from base to model that the targets took.
-    """
-
-    log_normaliser: LogNormaliser
-    error_max: float
-    error_sd: float
-    noise_sd: float
-    ess: float
-    temperatures: int
+    log_normaliser: LogNormaliser  # b(t)
+    error_max: float  # largest |error| at held-out theta, against SMC estimates of log Z, the best constant taken off
+    error_sd: float  # standard deviation of these errors, in nats; their own noise is included
+    noise_sd: float  # how much of it the noise of the SMC estimates explains
+    ess: float  # ESS/N of the weights behind the targets that 95 % of them exceed
+    temperatures: int  # from base to model that the targets took
 
 
 def fit_log_normaliser(

@@ -27,19 +27,13 @@ STEP_SIZE = SharedStepSize(initial=0.5, floor=0.3)  # few moves, a clear signal:
 
 
 class LogZEstimates(NamedTuple):
-    """Estimates at n values of theta.
+    """Estimates at n values of theta."""
 
-    Attributes:
-        values: log Z.
-        gradients: of log Z with respect to t, the standardised theta.
-        errors: standard error of each value, by the spread of the weights (a lower bound with several temperatures).
-        ess: the smallest ESS/N met at each theta.
-    """
-
-    values: Float[Array, " n"]
-    gradients: Float[Array, "n dim"]
+    values: Float[Array, " n"]  # log Z
+    gradients: Float[Array, "n dim"]  # of log Z with respect to t, the standardised theta
+    # standard error of each value, by the spread of the weights (a lower bound with several temperatures)
     errors: Float[Array, " n"]
-    ess: Float[Array, " n"]
+    ess: Float[Array, " n"]  # the smallest ESS/N met at each theta
 
 
 def estimate_log_z(

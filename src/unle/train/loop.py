@@ -26,23 +26,15 @@ CHUNKS_BEFORE_GIVING_UP = 4
 
 
 class Patience(NamedTuple):
-    """When training is over.
+    """When training is over."""
 
-    Attributes:
-        chunks: without improvement, after which it is.
-        worthwhile: by how much a score must improve to count.
-        best: score so far.
-        aim: score of another fit: far below it, training is given up after fewer chunks without improvement.
-        since: chunks since the last improvement.
-        seen: chunks so far.
-    """
-
-    chunks: float
-    worthwhile: float = 0.0
-    best: float = -float("inf")
+    chunks: float  # without improvement, after which it is
+    worthwhile: float = 0.0  # by how much a score must improve to count
+    best: float = -float("inf")  # score so far
+    # score of another fit: far below it, training is given up after fewer chunks without improvement
     aim: float = -float("inf")
-    since: int = 0
-    seen: int = 0
+    since: int = 0  # chunks since the last improvement
+    seen: int = 0  # chunks so far
 
     def after(self, score: float) -> "Patience":
         """Return the patience after another chunk with this score; NaN is no improvement."""
@@ -66,19 +58,12 @@ class Ended(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a chunk of training came to.
+    """What a chunk of training came to."""
 
-    Attributes:
-        score: of held-out rows, higher is better.
-        note: for the progress bar.
-        record: plain numbers for whoever watches.
-        is_over: whether training ends here, however much patience is left.
-    """
-
-    score: float
-    note: str
-    record: dict[str, Any] | None = None
-    is_over: bool = False
+    score: float  # of held-out rows, higher is better
+    note: str  # for the progress bar
+    record: dict[str, Any] | None = None  # plain numbers for whoever watches
+    is_over: bool = False  # whether training ends here, however much patience is left
 
 
 def run(

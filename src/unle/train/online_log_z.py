@@ -25,36 +25,23 @@ from unle.train.loop import LARGEST_NORM
 
 
 class OnlineTraining(eqx.Module):
-    """Settings of online training.
+    """Settings of online training."""
 
-    Args:
-        width: units per hidden layer.
-        depth: hidden layers.
-        learning_rate: of Adam, constant: the target never stands still.
-        average: decay of the running mean of the weights.
-        steps_per_iteration: optimiser steps for each one of the energy, each on a part of the particles.
-    """
-
-    width: int = eqx.field(static=True, default=64)
-    depth: int = eqx.field(static=True, default=2)
-    learning_rate: float = eqx.field(static=True, default=3e-3)
-    average: float = eqx.field(static=True, default=0.99)
+    width: int = eqx.field(static=True, default=64)  # units per hidden layer
+    depth: int = eqx.field(static=True, default=2)  # hidden layers
+    learning_rate: float = eqx.field(static=True, default=3e-3)  # of Adam, constant: the target never stands still
+    average: float = eqx.field(static=True, default=0.99)  # decay of the running mean of the weights
+    # optimiser steps for each one of the energy, each on a part of the particles
     steps_per_iteration: int = eqx.field(static=True, default=20)
 
 
 class OnlineState(NamedTuple):
-    """Where online training stands.
+    """Where online training stands."""
 
-    Attributes:
-        log_normaliser: b with the weights of the moment.
-        optimiser: the optimiser's state.
-        average: b with the running mean of the weights; the one to use.
-        loss: mean squared distance of the gradients in the last step; most of it is the particles' noise.
-    """
-
-    log_normaliser: LogNormaliser
-    optimiser: optax.OptState
-    average: LogNormaliser
+    log_normaliser: LogNormaliser  # b with the weights of the moment
+    optimiser: optax.OptState  # the optimiser's state
+    average: LogNormaliser  # b with the running mean of the weights; the one to use
+    # mean squared distance of the gradients in the last step; most of it is the particles' noise
     loss: Float[Array, ""]
 
 

@@ -37,40 +37,26 @@ from unle.train.abstract_particles import AbstractParticles, ParticleBatch
 
 
 class PairedState(NamedTuple):
-    """Particles of every pair, in the base's coordinates.
+    """Particles of every pair, in the base's coordinates."""
 
-    Attributes:
-        positions: v.
-        log_weights: zero for chains.
-        energies: E of each particle at the pair's last visit.
-        step_state: of the step-size controller, shared by all.
-    """
-
-    positions: Float[Array, "pair particle data"]
-    log_weights: Float[Array, "pair particle"]
-    energies: Float[Array, "pair particle"]
-    step_state: StepSizeState
+    positions: Float[Array, "pair particle data"]  # v
+    log_weights: Float[Array, "pair particle"]  # zero for chains
+    energies: Float[Array, "pair particle"]  # E of each particle at the pair's last visit
+    step_state: StepSizeState  # of the step-size controller, shared by all
 
 
 class _Paired(AbstractParticles):
-    """What chains and weighted particles have in common.
+    """What chains and weighted particles have in common."""
 
-    Args:
-        n: particles per pair.
-        moves: kernel steps per visit.
-        kernel: MALA by default.
-        step_size: one shared step size by default.
-        importance: draws of the base by which log Z(t) is estimated for validation.
-        fresh: whether each particle is offered a fresh draw of the base at every visit besides.
-        own_steps: whether each particle tunes a step size of its own in the first half of its moves.
-    """
-
-    n: int = eqx.field(static=True, default=1)
-    moves: int = eqx.field(static=True, default=10)
-    kernel: AbstractKernel = Mala()
-    step_size: AbstractStepSize = SharedStepSize()
+    n: int = eqx.field(static=True, default=1)  # particles per pair
+    moves: int = eqx.field(static=True, default=10)  # kernel steps per visit
+    kernel: AbstractKernel = Mala()  # MALA by default
+    step_size: AbstractStepSize = SharedStepSize()  # one shared step size by default
+    # draws of the base by which log Z(t) is estimated for validation
     importance: int = eqx.field(static=True, default=512)
+    # whether each particle is offered a fresh draw of the base at every visit besides
     fresh: bool = eqx.field(static=True, default=True, kw_only=True)
+    # whether each particle tunes a step size of its own in the first half of its moves
     own_steps: bool = eqx.field(static=True, default=False, kw_only=True)
 
     @property

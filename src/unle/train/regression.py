@@ -35,19 +35,12 @@ class Mean(NamedTuple):
 
 
 class Means(NamedTuple):
-    """Closed forms of every member, stacked along the leading axis.
+    """Closed forms of every member, stacked along the leading axis."""
 
-    Attributes:
-        linear: the linear fits.
-        correction: the polynomials that correct them.
-        linear_scores: log-likelihood of each held-out row by the linear fits alone.
-        scores: by both.
-    """
-
-    linear: Mean
-    correction: NoCorrection | PolynomialMean
-    linear_scores: Float[np.ndarray, "member held_out"]
-    scores: Float[np.ndarray, "member held_out"]
+    linear: Mean  # the linear fits
+    correction: NoCorrection | PolynomialMean  # the polynomials that correct them
+    linear_scores: Float[np.ndarray, "member held_out"]  # log-likelihood of each held-out row by the linear fits alone
+    scores: Float[np.ndarray, "member held_out"]  # by both
 
 
 def fit_means(t: np.ndarray, w: np.ndarray, splits: Splits, *, one_shape: bool = False) -> Means:

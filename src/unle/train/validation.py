@@ -30,19 +30,13 @@ from unle.train.rows import Splits
 
 
 class Validation(NamedTuple):
-    """The held-out score of every member.
+    """The held-out score of every member."""
 
-    Attributes:
-        gain: per held-out row above the base, shape (member,).
-        rows: the gain of each held-out row, shape (member, held_out).
-        log_z: log Z_pi of each member; of a conditional model, the mean of log Z over the held-out parameters.
-        ess: the smallest ESS/N met in estimating it; small values make it worthless.
-    """
-
-    gain: Float[Array | np.ndarray, " member"]
-    rows: Float[Array | np.ndarray, "member held_out"]
+    gain: Float[Array | np.ndarray, " member"]  # per held-out row above the base, shape (member,)
+    rows: Float[Array | np.ndarray, "member held_out"]  # the gain of each held-out row, shape (member, held_out)
+    # log Z_pi of each member; of a conditional model, the mean of log Z over the held-out parameters
     log_z: Float[Array, " member"]
-    ess: Float[Array, " member"]
+    ess: Float[Array, " member"]  # the smallest ESS/N met in estimating it; small values make it worthless
 
     def of(self, part: slice) -> "Validation":
         """Return the score of some of the held-out rows alone, on the host."""

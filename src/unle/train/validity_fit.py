@@ -79,15 +79,10 @@ class ValidityTraining(eqx.Module):
 
 
 class AuxiliaryTargets(NamedTuple):
-    """Targets beside the validity of each simulation.
+    """Targets beside the validity of each simulation."""
 
-    Attributes:
-        finite: which entries of x are.
-        values: in robust units; 0 where they are not finite.
-    """
-
-    finite: Bool[np.ndarray, "n entries"] | Bool[Array, "n entries"]
-    values: Float[np.ndarray, "n entries"] | Float[Array, "n entries"]
+    finite: Bool[np.ndarray, "n entries"] | Bool[Array, "n entries"]  # which entries of x are
+    values: Float[np.ndarray, "n entries"] | Float[Array, "n entries"]  # in robust units; 0 where they are not finite
 
     @classmethod
     def of(cls, x: Float[np.ndarray, "n dim_x"]) -> "AuxiliaryTargets":
@@ -121,24 +116,15 @@ class AuxiliaryTargets(NamedTuple):
 
 
 class ValidityFit(NamedTuple):
-    """A fitted probability, and how far it can be trusted.
+    """A fitted probability, and how far it can be trusted."""
 
-    Attributes:
-        validity: log P(valid | theta); `AlwaysValid` if every row was.
-        rate: share of valid rows.
-        cross_entropy: of held-out rows in nats; 0 if every row was valid.
-        calibration_error: mean |share of valid rows - predicted probability| over ten groups of held-out rows with
-            similar predictions.
-        calibration_noise: what that number would be for perfect probabilities, from the size of the groups alone.
-        depends: whether it depends on theta, that is, the networks were clearly better than the overall rate.
-    """
-
-    validity: AbstractValidity
-    rate: float
-    cross_entropy: float
+    validity: AbstractValidity  # log P(valid | theta); `AlwaysValid` if every row was
+    rate: float  # share of valid rows
+    cross_entropy: float  # of held-out rows in nats; 0 if every row was valid
+    # mean |share of valid rows - predicted probability| over ten groups of held-out rows with similar predictions
     calibration_error: float
-    calibration_noise: float
-    depends: bool
+    calibration_noise: float  # what that number would be for perfect probabilities, from the size of the groups alone
+    depends: bool  # whether it depends on theta, that is, the networks were clearly better than the overall rate
 
 
 def fit_validity(

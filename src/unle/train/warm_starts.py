@@ -24,21 +24,13 @@ from unle.train.per_pair_particles import PairedState
 
 
 class Frame(eqx.Module):
-    """The coordinates in which an ensemble of energies is trained.
+    """The coordinates in which an ensemble of energies is trained."""
 
-    Attributes:
-        theta_space: standardises theta.
-        x_space: standardises x.
-        bases: the members' bases, stacked.
-        t: standardised parameters of the pairs.
-        rows: which simulation each pair is; the same number in every round.
-    """
-
-    theta_space: ThetaSpace
-    x_space: XSpace
-    bases: AbstractBase
-    t: Float[Array, "pair dim"]
-    rows: Int[Array, " pair"]
+    theta_space: ThetaSpace  # standardises theta
+    x_space: XSpace  # standardises x
+    bases: AbstractBase  # the members' bases, stacked
+    t: Float[Array, "pair dim"]  # standardised parameters of the pairs
+    rows: Int[Array, " pair"]  # which simulation each pair is; the same number in every round
 
 
 class Carried(eqx.Module):
