@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.compiling import TRAINING_OPTIONS, large_program, meanwhile
 from unle.errors import Outcome
@@ -233,16 +233,7 @@ def _healthy(metrics: StepMetrics, gains: np.ndarray, highest: np.ndarray) -> np
 
 
 @large_program
-def _start(
-    keys: Key[Array, " member"],
-    energies: MlpEnergy,
-    joint: JointSpace,
-    bases: AbstractBase,
-    t: Float[Array, "n dim"],
-    skipped: Int[Array, ""],
-    settings: EnergyTraining,
-    known: Any,
-) -> EnergyState:
+def _start(keys, energies, joint: JointSpace, bases, t, skipped, settings: EnergyTraining, known) -> EnergyState:
     def one(key, energy, base, known):
         particles = settings.particles.init(key, joint, base, t)
         before = jax.tree.map(jnp.zeros_like, energy)  # particles are draws of the base: of no energy
@@ -270,15 +261,7 @@ def _scatter_features(r, bases: AbstractBase, fresh: Fresh) -> Float[Array, "mem
 
 @partial(large_program, options=TRAINING_OPTIONS)
 def _chunk(
-    state: EnergyState,
-    joint: JointSpace,
-    bases: AbstractBase,
-    t: Float[Array, "n dim"],
-    r: Float[Array, "member n seen"],
-    train: Int[Array, "member train"],
-    keys: Key[Array, "member 3"],
-    visible: Bool[Array, ""],
-    settings: EnergyTraining,
+    state: EnergyState, joint: JointSpace, bases, t, r, train, keys, visible, settings: EnergyTraining
 ) -> tuple[EnergyState, StepMetrics]:
     """Run one chunk of every member."""
 

@@ -8,8 +8,7 @@ over the data and over particles j of the model itself.  Every step moves the pa
 the energy along this gradient.
 """
 
-import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -37,31 +36,33 @@ class AbstractEnergyTraining(eqx.Module):
     """Settings of maximum likelihood; see the classes that have values for them."""
 
     particles: eqx.AbstractVar[AbstractParticles]
+    width: eqx.AbstractVar[int]
+    depth: eqx.AbstractVar[int]
+    bound: eqx.AbstractVar[float | None]
     iterations: eqx.AbstractVar[int]
     batch: eqx.AbstractVar[int]
     learning_rate: eqx.AbstractVar[float]
     weight_decay: eqx.AbstractVar[float]
+    average: eqx.AbstractVar[float]  # decay of the running mean of the weights that is returned; 0 for the latest
     chunk: eqx.AbstractVar[int]
+    noise: eqx.AbstractVar[float]  # standard deviation of noise that is added to the data
+    online: eqx.AbstractVar[OnlineTraining | None]  # how log Z(theta) is learned meanwhile; None if it is not
+    biases_decay: eqx.AbstractClassVar[bool]  # or matrices alone
 
-    @property
-    @abc.abstractmethod
-    def average(self) -> float:
-        """Decay of the running mean of the weights that is returned; 0 for the latest weights."""
-
-    @property
-    @abc.abstractmethod
-    def noise(self) -> float:
-        """Standard deviation of noise that is added to the data."""
-
-    @property
-    @abc.abstractmethod
-    def online(self) -> OnlineTraining | None:
-        """How log Z(theta) is learned meanwhile; None if it is not."""
-
-    @property
-    @abc.abstractmethod
-    def biases_decay(self) -> bool:
-        """Whether biases decay as matrices do."""
+    def untrained(
+        self,
+        dim_theta: int,
+        dim_seen: int,
+        *,
+        members: int,
+        key: PRNGKeyArray | None = None,
+        sees_theta: bool = True,
+        reach: Float[Array, " member"] | None = None,
+    ) -> MlpEnergy:
+        """Return nearly constant energies, stacked; of a fixed key if none is given."""
+        sizes = {"members": members, "width": self.width, "depth": self.depth, "bound": self.bound, "reach": reach}
+        key = jr.key(0) if key is None else key
+        return MlpEnergy.stacked(key, dim_theta, dim_seen, sees_theta=sees_theta, **sizes)
 
     def optimiser(self) -> optax.GradientTransformation:
         """Return Adam with decaying weights, a rise and a cosine, and clipped gradients, as the paper's authors do."""
@@ -109,34 +110,9 @@ class EnergyTraining(AbstractEnergyTraining):
     chunk: int = eqx.field(static=True, default=50)
     patience: int = eqx.field(static=True, default=5)
 
-    @property
-    def noise(self) -> float:
-        """None is added to the data."""
-        return 0.0
-
-    @property
-    def online(self) -> None:
-        """No log Z(theta) is learned meanwhile: the normaliser is one number."""
-        return None
-
-    @property
-    def biases_decay(self) -> bool:
-        return False
-
-    def untrained(
-        self,
-        dim_theta: int,
-        dim_seen: int,
-        *,
-        members: int,
-        key: PRNGKeyArray | None = None,
-        sees_theta: bool = True,
-        reach: Float[Array, " member"] | None = None,
-    ) -> MlpEnergy:
-        """Return nearly constant energies, stacked; of a fixed key if none is given."""
-        sizes = {"members": members, "width": self.width, "depth": self.depth, "bound": self.bound, "reach": reach}
-        key = jr.key(0) if key is None else key
-        return MlpEnergy.stacked(key, dim_theta, dim_seen, sees_theta=sees_theta, **sizes)
+    noise: ClassVar[float] = 0.0
+    online: ClassVar[None] = None
+    biases_decay: ClassVar[bool] = False
 
 
 class EnergyState(NamedTuple):

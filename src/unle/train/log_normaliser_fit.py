@@ -175,10 +175,7 @@ def match_gradients(
 
 
 def _targets(
-    key: PRNGKeyArray,
-    likelihood: DoublyIntractableLikelihood,
-    t: Float[Array, "n dim"],
-    settings: LogNormaliserTraining,
+    key, likelihood: DoublyIntractableLikelihood, t, settings: LogNormaliserTraining
 ) -> tuple[LogZEstimates, int]:
     """Estimate log Z and its gradient by importance sampling, or by a bridge where that rests on too few draws."""
     if settings.temperatures in (None, 1):
@@ -213,13 +210,7 @@ def _mean_and_factor(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return centre, spread[:, None] * np.linalg.cholesky(correlation)
 
 
-def _start(
-    key: PRNGKeyArray,
-    t: Float[Array, "n dim"],
-    shape: tuple[np.ndarray, np.ndarray],
-    targets: LogZEstimates,
-    settings: LogNormaliserTraining,
-) -> LogNormaliser:
+def _start(key, t, shape, targets: LogZEstimates, settings: LogNormaliserTraining) -> LogNormaliser:
     """Return a network of z around a linear fit of the values."""
     centre, factor = shape
     whitener = np.linalg.inv(factor)
@@ -267,12 +258,7 @@ def _trainable(b: LogNormaliser) -> Any:
     return b.offset, b.slope, b.net
 
 
-def _loss(
-    trained: Any,
-    b: LogNormaliser,
-    data: tuple[Float[Array, "n dim"], LogZEstimates],
-    settings: LogNormaliserTraining,
-) -> Float[Array, ""]:
+def _loss(trained: Any, b: LogNormaliser, data, settings: LogNormaliserTraining) -> Float[Array, ""]:
     b = eqx.tree_at(_trainable, b, trained)
     t, targets = data
     values, gradients = jax.vmap(jax.value_and_grad(b))(t)

@@ -27,18 +27,18 @@ Reference: Glaser et al. (2023), algorithms 1, 4, 6 and 7, and appendix B.4.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.compiling import TRAINING_OPTIONS, large_program
 from unle.errors import InputError, Outcome
-from unle.models import EnergyModel, FixedMeasure, LogNormaliser, MlpEnergy
+from unle.models import EnergyModel, FixedMeasure, LogNormaliser, MlpEnergy, unstacked
 from unle.samplers import normalise
 from unle.space.host_device import on_device, split
 from unle.train.abstract_particles import Batch, ParticleBatch
@@ -53,7 +53,7 @@ from unle.train.energy_training import (
 )
 from unle.train.joint import JointSpace
 from unle.train.loop import Look, Patience, begin, run
-from unle.train.online_log_z import OnlineState, OnlineTraining, online_start
+from unle.train.online_log_z import OnlineTraining, online_start
 from unle.train.per_pair_particles import PairedChains, PairedState
 from unle.train.persistent_particles import PersistentChains, WarmSmc
 from unle.train.rows import Rows
@@ -94,6 +94,9 @@ class PaperTraining(AbstractEnergyTraining):
     chunk: int = eqx.field(static=True, default=20)
     largest_loss: float | None = eqx.field(static=True, default=10.0)
     online: OnlineTraining | None = None
+    bound: ClassVar[None] = None
+    average: ClassVar[float] = 0.0
+    biases_decay: ClassVar[bool] = True
 
     def __check_init__(self):
         if min(self.width, self.depth, self.iterations, self.batch, self.chunk) < 1:
@@ -106,21 +109,6 @@ class PaperTraining(AbstractEnergyTraining):
                 "expected learning_rate > 0, weight_decay >= 0, noise >= 0 and largest_loss >= 0; got "
                 f"{self.learning_rate}, {self.weight_decay}, {self.noise} and {self.largest_loss}."
             )
-
-    @property
-    def average(self) -> float:
-        return 0.0
-
-    @property
-    def biases_decay(self) -> bool:
-        return True
-
-    def untrained(self, key: PRNGKeyArray, dim_theta: int, dim_data: int) -> MlpEnergy:
-        """Return a nearly constant energy."""
-        one = MlpEnergy.stacked(
-            key, dim_theta, dim_data, members=1, width=self.width, depth=self.depth, bound=None, sees_theta=True
-        )
-        return jax.tree.map(lambda leaf: leaf[0], one)
 
 
 class PaperFit(NamedTuple):
@@ -181,12 +169,13 @@ def fit_as_printed(
     key_net, key_particles, key_online, key_train = split(key, 4)
     t, w, train, held_out = rows.t, rows.w, rows.splits.train[0], rows.splits.held_out[0]
     base = measure(w.shape[1])
-    energy = settings.untrained(key_net, t.shape[1], w.shape[1]) if start is None else start
+    if start is None:
+        start = unstacked(settings.untrained(t.shape[1], w.shape[1], members=1, key=key_net), 0)
     online = None
     if settings.online is not None:
         online = online_start(key_online, t.shape[1], settings=settings.online, start=log_normaliser)
     data = (t, w) if isinstance(settings.particles, PairedChains) else (t[train], w[train])
-    state, gap = _start(key_particles, energy, joint, base, t, data, held_out, known, online, settings)
+    state, gap = _start(key_particles, start, joint, base, t, data, held_out, known, online, settings)
     chunks = -(-settings.iterations // settings.chunk)
 
     def chunk(before: _Progress, key: PRNGKeyArray, number: int) -> tuple[_Progress, Look]:
@@ -252,16 +241,7 @@ class _Progress(NamedTuple):
 
 @large_program
 def _start(
-    key: PRNGKeyArray,
-    energy: MlpEnergy,
-    joint: JointSpace,
-    base: FixedMeasure,
-    t: Float[Array, "n dim"],
-    data: tuple[Array, Array],
-    held: Int[Array, " held"],
-    known: Float[Array, "n particle data"] | None,
-    online: OnlineState | None,
-    settings: PaperTraining,
+    key, energy: MlpEnergy, joint: JointSpace, base, t, data, held_out, known, online, settings: PaperTraining
 ) -> tuple[_State, Float[Array, ""]]:
     """Return the state before training, and how far apart the energies of data and particles are."""
     key_start, key_move = jr.split(key)
@@ -269,7 +249,7 @@ def _start(
     if known is not None and isinstance(particles, PairedState):
         positions = jnp.where(jnp.isnan(known), particles.positions, known)
         particles = particles._replace(positions=positions)
-    model, rows = EnergyModel(base, energy), Batch(held, t[held])
+    model, rows = EnergyModel(base, energy), Batch(held_out, t[held_out])
     particles, seen = settings.particles.advance(key_move, joint, particles, model, model, rows)
     fit = EnergyState(energy, begin(settings.optimiser(), energy), particles, jnp.ones(()), online)
     return _State(fit, seen), energy_gap(energy, data, seen)[0]
@@ -277,25 +257,19 @@ def _start(
 
 @partial(large_program, options=TRAINING_OPTIONS)
 def _chunk(
-    key: PRNGKeyArray,
-    state: _State,
-    joint: JointSpace,
-    base: FixedMeasure,
-    t: Float[Array, "n dim"],
-    w: Float[Array, "n data"],
-    train: Int[Array, " train"],
-    held: Int[Array, " held"],
-    settings: PaperTraining,
+    key, state: _State, joint: JointSpace, base, t, w, train, held_out, settings: PaperTraining
 ) -> tuple[_State, Float[Array, ""], StepMetrics]:
     """Train for some iterations, and see what became of the held-out likelihood."""
     key_order, key_steps, key_seen = jr.split(key, 3)
     fit, metrics = likelihood_steps((key_order, key_steps), state.fit, joint, base, (t, w), train, settings=settings)
     old, energy = state.fit.before, fit.weights.trained
     last, new = EnergyModel(base, fit.before), EnergyModel(base, energy)
-    particles, seen = settings.particles.advance(key_seen, joint, fit.particles, last, new, Batch(held, t[held]))
+    particles, seen = settings.particles.advance(
+        key_seen, joint, fit.particles, last, new, Batch(held_out, t[held_out])
+    )
     from_particles = 0.5 * sum(_mean_change(old, energy, moment) for moment in (state.seen, seen))
-    from_held = jnp.mean(jax.vmap(lambda t, w: energy(t, w) - old(t, w))(t[held], w[held]))
-    return _State(fit._replace(before=energy, particles=particles), seen), from_particles - from_held, metrics
+    from_held_out = jnp.mean(jax.vmap(lambda t, w: energy(t, w) - old(t, w))(t[held_out], w[held_out]))
+    return _State(fit._replace(before=energy, particles=particles), seen), from_particles - from_held_out, metrics
 
 
 def _mean_change(old: MlpEnergy, new: MlpEnergy, particles: ParticleBatch) -> Float[Array, ""]:
