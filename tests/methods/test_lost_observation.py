@@ -123,7 +123,7 @@ def test_an_impossible_observation_is_reported_and_not_fought_for_without_end(se
 
     notes = []
     with pytest.warns(UnleWarning) as caught:
-        run = OnlyRounds().drive(
+        run = OnlyRounds().run_rounds(
             OnlyRounds().begin([0.5, second], budget=BUDGET, rounds=4, seed=0),
             simulated,
             on_metrics=lambda **record: notes.append(record),
@@ -156,7 +156,7 @@ def test_records_of_before_can_be_read():
 @pytest.mark.parametrize("x_o", [-1.4, -0.3, 0.0, 0.7, 2.5])
 def test_an_ordinary_run_is_left_alone(x_o):
     notes = []
-    run = OnlyRounds().drive(
+    run = OnlyRounds().run_rounds(
         OnlyRounds().begin([x_o], budget=BUDGET, rounds=4, seed=0),
         lambda theta, number: (theta, curved(theta, number)),
         on_metrics=lambda **record: notes.append(record["stage"]),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unle
-from unle.methods.proposals import MARGIN, TAIL, Box, draw_proposals, supported_temperature
+from unle.methods.proposals import MARGIN, TAIL, Box, draw_proposals, supported_power
 from unle.models import Mlp, TractableLikelihood, ValidityNet, with_validity
 from unle.posterior import Posterior, TemperedSmc
 from unle.space import fit_theta_space
@@ -21,20 +21,20 @@ def ess(log_likelihoods, beta):
 
 def test_the_temperature_is_the_one_at_which_the_wanted_simulations_are_effective():
     values = -0.5 * np.random.default_rng(0).normal(size=500) ** 2 * 400
-    beta = supported_temperature(values, effective=40)
+    beta = supported_power(values, effective=40)
     assert 0 < beta < 1
     assert ess(values, beta) == pytest.approx(40, rel=1e-3)
     assert ess(values, 1.0) < 40
 
 
 def test_a_likelihood_that_is_supported_is_not_tempered():
-    assert supported_temperature(np.zeros(50), effective=15) == 1.0
+    assert supported_power(np.zeros(50), effective=15) == 1.0
 
 
 def test_simulations_without_a_likelihood_do_not_count():
     values = np.array([0.0, -1.0, -2.0, np.nan, -np.inf, np.inf])
-    assert 0 < supported_temperature(values, effective=1.2) <= 1
-    assert supported_temperature(np.full(4, np.nan), effective=2) == 0.0
+    assert 0 < supported_power(values, effective=1.2) <= 1
+    assert supported_power(np.full(4, np.nan), effective=2) == 0.0
 
 
 def test_a_box_holds_the_bulk_and_a_margin():

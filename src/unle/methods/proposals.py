@@ -58,15 +58,15 @@ class Box(NamedTuple):
         return np.all((t >= self.low) & (t <= self.high), axis=1)
 
 
-def supported_temperature(log_likelihoods: Float[np.ndarray, "n"], effective: float | int) -> float:
+def supported_power(log_likelihoods: Float[np.ndarray, "n"], effective: float | int) -> float:
     """Return the largest beta <= 1 at which weights q(x_o | theta_i)^beta have the wanted effective sample size.
 
     Example:
         >>> import numpy as np
-        >>> from unle.methods.proposals import supported_temperature
-        >>> supported_temperature(np.zeros(100), effective=15)
+        >>> from unle.methods.proposals import supported_power
+        >>> supported_power(np.zeros(100), effective=15)
         1.0
-        >>> 0 < supported_temperature(np.linspace(0, 1000, 100), effective=15) < 0.1
+        >>> 0 < supported_power(np.linspace(0, 1000, 100), effective=15) < 0.1
         True
     """
     values = np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf)

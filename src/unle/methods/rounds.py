@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
 from unle.methods.neighbourhood import nearest, outlying
-from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_temperature
+from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_power
 from unle.methods.region_fit import RegionFit, fit_region
 from unle.methods.round_history import Round, lost, setbacks, setbacks_of
 from unle.methods.round_state import AbstractRoundState, distance_and_width
@@ -149,14 +149,14 @@ def close_round(opened: OpenRound, likelihood: TractableLikelihood | None = None
     training leaves for the next round.
     """
     state, fit = opened.state, opened.state.fitting
-    beta, proposals = _draw_tempered(opened, likelihood)
+    power, proposals = _draw_tempered(opened, likelihood)
     distance, width = distance_and_width(state.first_spaces, opened.simulations, state.x_o, proposals)
     done = Round(
         state.number,
         len(opened.simulations),
         float(opened.simulations.valid.mean()),
         len(fit.rows.t),
-        beta,
+        power,
         distance,
         width,
         seconds=time.perf_counter() - opened.started,
@@ -182,15 +182,15 @@ def _draw_tempered(opened: OpenRound, energies: TractableLikelihood | None) -> t
     likelihood = over_cells(geometric_mean(fit.likelihood if energies is None else energies))
     # Outside of the region that they were trained in, energies are arbitrary: the power is chosen with the region.
     in_region = likelihood if energies is None else with_validity(likelihood, fit.region)
-    beta = _supported_power(state, in_region, wanted)
-    target = fit.restrict(Tempered(likelihood, on_device(beta)))
+    power = _supported_power(state, in_region, wanted)
+    target = fit.restrict(Tempered(likelihood, on_device(power)))
     if fit.validity is not None:
         # P(valid | theta) enters once more, to the power 1 / rows per row, so that parameters that fail are proposed
         # less.  After the last round nothing is simulated: power 0.
-        power = on_device(0.0 if state.is_last else 1 / len(state.x_o))
-        target = with_validity(target, ValidPower(fit.validity.validity, power))
+        valid_power = on_device(0.0 if state.is_last else 1 / len(state.x_o))
+        target = with_validity(target, ValidPower(fit.validity.validity, valid_power))
     posterior = Posterior(state.prior, target, TemperedSmc())
-    return beta, draw_proposals(opened.key_proposals, posterior, state.x_o, state.proposals_drawn)
+    return power, draw_proposals(opened.key_proposals, posterior, state.x_o, state.proposals_drawn)
 
 
 def _supported_power(state: RoundState, likelihood: Any, effective: int) -> float:
@@ -198,7 +198,7 @@ def _supported_power(state: RoundState, likelihood: Any, effective: int) -> floa
     theta = state.simulations.theta[state.fitting.near(state.simulations)]
     padded = np.resize(theta, (max(state.budget, len(theta)), theta.shape[1]))  # one length, one compilation
     values = np.asarray(_log_likelihoods(likelihood, on_device(padded), on_device(state.x_o)))[: len(theta)]
-    return supported_temperature(values, effective)
+    return supported_power(values, effective)
 
 
 @eqx.filter_jit

@@ -103,7 +103,7 @@ class AbstractSequential(AbstractMethod):
         if path is not None:
             path.mkdir(parents=True, exist_ok=True)
         with SimulationStore(None if path is None else path / "simulations.sqlite") as store:
-            return self.drive(
+            return self.run_rounds(
                 state,
                 lambda theta, number: simulate_at(
                     simulator,
@@ -119,7 +119,7 @@ class AbstractSequential(AbstractMethod):
                 on_metrics=on_metrics,
             )
 
-    def drive(
+    def run_rounds(
         self,
         state: AbstractRoundState,
         simulate: Callable[[np.ndarray, int], Simulations],

@@ -108,7 +108,7 @@ def certify(
     worst = int(np.argmax(np.abs(gaps) - 2 * np.array(errors)))
     return Certificate(
         log_z_gap=float(gaps[worst]),
-        log_z_error=float(np.hypot(*[errors[worst]] * 2)),  # the base's own estimate is about as noisy
+        log_z_error=float(np.sqrt(2) * errors[worst]),  # the base's own estimate is about as noisy
         pareto_k=max(map(pareto_k, log_weights)),
         outweigh=float(np.mean(tilts > highest[:, None], axis=1).max()),
         information=float(gains.mean()),
@@ -120,12 +120,12 @@ def certify(
 def _examine(keys: Key[Array, " member"], models: EnergyModel, t, w, rows: Int[Array, "member row"]):
     def of_member(key, model: EnergyModel, rows):
         key_rows, key_draws, key_other = jr.split(key, 3)
-        at = some_rows(key_rows, t, MOST_PARAMETERS)
+        parameters = some_rows(key_rows, t, MOST_PARAMETERS)
         v = model.base.draws_whitened(key_draws, DRAWS)
         k = v.shape[1]
         v = jnp.where((jnp.arange(DRAWS) % 2 == 0)[:, None], v, WIDENING * v)
-        at = at[(jnp.arange(DRAWS) // 2) % at.shape[0]]  # every parameter has a draw of either kind
-        tilts = jax.vmap(model.log_tilt_whitened)(at, v)
+        parameters = parameters[(jnp.arange(DRAWS) // 2) % parameters.shape[0]]  # each has a draw of either kind
+        tilts = jax.vmap(model.log_tilt_whitened)(parameters, v)
         log_base = jax.vmap(model.base.log_density_whitened)(v)
         log_wide = jax.vmap(model.base.log_density_whitened)(v / WIDENING) - k * jnp.log(WIDENING)
         log_weights = tilts + log_base - jnp.logaddexp(log_base, log_wide) + jnp.log(2.0)
@@ -147,10 +147,10 @@ def _examine(keys: Key[Array, " member"], models: EnergyModel, t, w, rows: Int[A
 
 def _log_mean(log_weights: Float[np.ndarray, " n"]) -> tuple[float, float]:
     """Return the log of the mean weight, and its standard error."""
-    top = log_weights.max()
-    weights = np.exp(log_weights - top)
+    largest = log_weights.max()
+    weights = np.exp(log_weights - largest)
     mean = weights.mean()
-    return float(top + np.log(mean)), float(weights.std() / mean / np.sqrt(len(weights)))
+    return float(largest + np.log(mean)), float(weights.std() / mean / np.sqrt(len(weights)))
 
 
 def pareto_k(log_weights: Float[np.ndarray, " n"]) -> float:

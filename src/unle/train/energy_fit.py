@@ -28,8 +28,8 @@ from unle.train.energy_training import (
     EnergyState,
     EnergyTraining,
     StepMetrics,
-    begin_at,
     likelihood_steps,
+    skip_schedule,
 )
 from unle.train.joint import JointSpace
 from unle.train.loop import Look, Patience, begin, run
@@ -240,7 +240,7 @@ def _start(keys, energies, joint: JointSpace, bases, t, skipped, settings: Energ
         if known is not None:
             particles, before = settings.particles.started(particles, known), energy
         weights = begin(settings.optimiser(), energy)
-        weights = weights._replace(optimiser=begin_at(skipped, weights.optimiser))
+        weights = weights._replace(optimiser=skip_schedule(skipped, weights.optimiser))
         return EnergyState(before, weights, particles, jnp.ones(()))
 
     return eqx.filter_vmap(one)(keys, energies, bases, known)

@@ -224,8 +224,8 @@ def _online_steps(
     return jax.lax.scan(step, online, parts)[0]
 
 
-def begin_at(step: Int[Array, ""], state: optax.OptState) -> optax.OptState:
-    """Return the state of an optimiser whose learning rate is that of a later step; its moments know nothing yet."""
+def skip_schedule(step: Int[Array, ""], state: optax.OptState) -> optax.OptState:
+    """Return the state of an optimiser whose learning rate is that of a later step; its moments stay zero."""
 
     def is_schedule(path, value):
         return getattr(path[-1], "tuple_name", None) == "ScaleByScheduleState"

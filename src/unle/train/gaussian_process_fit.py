@@ -89,7 +89,7 @@ def _member(kernel: "_Kernel", psi, rotation, r, train, held_out) -> Processes:
     """Return the process of one member."""
     regression = _Regression(psi[train])
     fit = regression.solve(r[train] @ rotation)
-    own = psi @ regression.turn
+    own = psi @ regression.rotation
     unknown = np.maximum(1 - (own**2).sum(axis=1), 0)[:, None] + own**2 @ fit.remaining
     sd = np.sqrt(fit.noise * (1 + fit.ratio * unknown))
     v = (r @ rotation - own @ fit.weights) / sd
@@ -97,7 +97,7 @@ def _member(kernel: "_Kernel", psi, rotation, r, train, held_out) -> Processes:
     whitener = np.linalg.inv(np.linalg.cholesky(shrunk_covariance(v[train])))
     v = v @ whitener.T
     log_dets = np.log(np.diagonal(whitener)).sum() - np.log(sd[held_out]).sum(axis=1)
-    features = Kernel(*map(on_device, (kernel.scales, kernel.centres, kernel.projection @ regression.turn)))
+    features = Kernel(*map(on_device, (kernel.scales, kernel.centres, kernel.projection @ regression.rotation)))
     parts = rotation, fit.weights, fit.remaining, fit.noise, fit.ratio, whitener
     correction = GaussianProcess(features, *map(on_device, parts))
     return Processes(correction, v, log_dets, log_normal(v[held_out]) + log_dets)
@@ -134,10 +134,10 @@ def _kernel(scales: np.ndarray, centres: np.ndarray, *, fill: bool = False) -> _
 
 
 class _Fit(NamedTuple):
-    weights: np.ndarray
-    remaining: np.ndarray
-    noise: np.ndarray
-    ratio: np.ndarray
+    weights: np.ndarray  # posterior means
+    remaining: np.ndarray  # posterior variances, as shares of the prior's
+    noise: np.ndarray  # n_k
+    ratio: np.ndarray  # c_k
     left_out: np.ndarray  # y of every row less its prediction from the other rows
     left_out_sd: np.ndarray  # the standard deviation of that, as predicted
 
@@ -146,20 +146,20 @@ class _Regression:
     """Bayesian regression on features that are turned to be uncorrelated over the rows."""
 
     def __init__(self, psi: np.ndarray):
-        squares, self.turn = eigh(psi.T @ psi)
-        self.squares = np.maximum(squares, 0)
-        self.own = psi @ self.turn
+        eigenvalues, self.rotation = eigh(psi.T @ psi)
+        self.eigenvalues = np.maximum(eigenvalues, 0)
+        self.features = psi @ self.rotation
 
     def solve(self, y: np.ndarray) -> _Fit:
         """Return the posterior of weights with variance c_k n_k, c_k and n_k of the largest marginal likelihood."""
-        moments = self.own.T @ y
-        explained = moments**2 / np.maximum(self.squares, 1e-12)[:, None]
+        moments = self.features.T @ y
+        explained = moments**2 / np.maximum(self.eigenvalues, 1e-12)[:, None]
         rest = np.maximum((y**2).sum(axis=0) - explained.sum(axis=0), 1e-9 * len(y))
-        ratio, noise, _ = _best_ratios(self.squares, explained, rest, len(y))
-        remaining = 1 / (ratio * self.squares[:, None] + 1)
-        leverage = np.minimum(self.own**2 @ (ratio * remaining), HIGHEST_LEVERAGE)
+        ratio, noise, _ = _best_ratios(self.eigenvalues, explained, rest, len(y))
+        remaining = 1 / (ratio * self.eigenvalues[:, None] + 1)
+        leverage = np.minimum(self.features**2 @ (ratio * remaining), HIGHEST_LEVERAGE)
         weights = ratio * remaining * moments
-        left_out = (y - self.own @ weights) / (1 - leverage)
+        left_out = (y - self.features @ weights) / (1 - leverage)
         return _Fit(weights, remaining, noise, ratio, left_out, np.sqrt(noise / (1 - leverage)))
 
 
@@ -190,7 +190,7 @@ def _length_scales(
 
         1/2 sum_k s_k (a_k a_k' - (s_k K + n_k I)^-1),    a_k = (s_k K + n_k I)^-1 y_k.
 
-    A weak prior around long scales keeps parameters without influence from going anywhere.
+    A weak prior around long scales bounds those of parameters without influence.
     """
     squares = np.square(t.T[:, :, None] - t.T[:, None, :])
     middle = np.log(2 * np.sqrt(t.shape[1]))

@@ -39,7 +39,7 @@ class BaseParticles(AbstractParticles):
 
     A pool of draws is resampled in proportion to exp(-E) as it is when the pool is made; particles are taken from it,
     and weighed by what the energy has changed since: nearly even weights, and no chain that could fail to mix.  Every
-    chunk has a pool of its own: between the draws of one that lasts, an energy learns to hide.
+    chunk has a pool of its own: an energy over-fits the draws of a pool that is kept.
 
     Args:
         n: particles per iteration.
@@ -92,7 +92,7 @@ class BaseParticles(AbstractParticles):
     def _draws(
         self, key: PRNGKeyArray, joint: JointSpace, base: AbstractBase, t: Float[Array, "m dim"], n: int
     ) -> Seen:
-        """Draw n pairs (t, r) of prior and base (others: up to 2 n); the parameters t of the data are for others."""
+        """Draw n pairs (t, r) of prior and base (subclasses: up to 2 n, and at the parameters t of the data)."""
         positions = joint.draws(key, base, n)
         return jax.vmap(lambda position: joint.seen(base, position))(positions)
 
@@ -106,7 +106,7 @@ class DataParticles(BaseParticles):
         q(t, w) = pi(t) q0(w | t) exp(-E(t, w)) / Z_pi,   Z_pi = E_{t ~ pi, w ~ q0}[exp(-E)].
 
     Maximum likelihood makes Z(t) the same wherever data are, so the posterior is an ordinary one.  And as data and
-    particles share their parameters, the energy cannot spend itself on how the parameters happen to be spread.
+    particles share their parameters, the energy does not learn how the parameters happen to be spread.
     """
 
     @property

@@ -5,8 +5,8 @@ the gradient of log Z,
 
     grad log Z(theta_i) = E_{q(. | theta_i)}[grad_t s(t_i, v)]   ~   grad_t s(t_i, v_i),
 
-so one optimiser step on mean_i |grad b(t_i) - grad_t s(t_i, v_i)|^2 per step of training keeps b close to the log Z of
-the moment, at the price of one gradient per particle.  The running mean of the weights averages the noise of the single
+so one optimiser step on mean_i |grad b(t_i) - grad_t s(t_i, v_i)|^2 per step of training keeps b close to the current
+log Z, at the price of one gradient per particle.  The running mean of the weights averages the noise of the single
 particles.  It follows a moving model with a lag; `fit_log_normaliser(..., start=state.average)` finishes the job.
 
 Reference: Glaser et al. (2023), appendix B.4 (where the sign of the energy's gradient is a misprint).
@@ -29,7 +29,7 @@ class OnlineTraining(eqx.Module):
 
     width: int = eqx.field(static=True, default=64)  # units per hidden layer
     depth: int = eqx.field(static=True, default=2)  # hidden layers
-    learning_rate: float = eqx.field(static=True, default=3e-3)  # of Adam, constant: the target never stands still
+    learning_rate: float = eqx.field(static=True, default=3e-3)  # of Adam, constant: the target keeps changing
     average: float = eqx.field(static=True, default=0.99)  # decay of the running mean of the weights
     # optimiser steps for each one of the energy, each on a part of the particles
     steps_per_iteration: int = eqx.field(static=True, default=20)
@@ -80,7 +80,7 @@ def online_update(
     trained = _trainable(state.log_normaliser)
     value, gradient = jax.value_and_grad(loss)(trained)
     updates, optimiser = _optimiser(settings).update(gradient, state.optimiser, trained)
-    finite = jnp.isfinite(value)  # a particle that diverged must not take the network with it
+    finite = jnp.isfinite(value)  # steps with a loss that is not finite are skipped
     new = eqx.apply_updates(trained, updates)
     new, optimiser = jax.tree.map(lambda a, b: jnp.where(finite, a, b), (new, optimiser), (trained, state.optimiser))
     b = eqx.tree_at(_trainable, state.log_normaliser, new)

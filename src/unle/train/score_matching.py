@@ -7,9 +7,9 @@ is, up to a constant and after integration by parts,
     J = E[ u . grad_w s(w, t) u + |s(w, t)|^2 / 2 ],   u random signs          (sliced: one derivative per slice)
 
 an average over simulated pairs.  w stands for the coordinates of the model's base, in which the data of every theta
-have about unit covariance: scores grow as data get thinner, and so would the share of such theta in the loss.  What is
-matched are slopes: the relative mass of separate modes hardly enters, which is the method's known blind spot.  The
-integration by parts asks for a density that vanishes at the borders of w; data with hard walls break it.
+have about unit covariance: in raw coordinates, theta with little noise would have large scores and dominate the loss.
+What is matched are slopes: the relative mass of separate modes hardly enters, which is the method's known blind spot.
+The integration by parts requires a density that vanishes at the borders of w; data with hard bounds violate this.
 
 References:
     Hyvarinen (2005), Estimation of non-normalized statistical models by score matching.

@@ -154,7 +154,7 @@ class Sequential(AbstractMethodAdapter):
 
             with outcome.stage("train"):
                 state = method.begin(x_o, budget=budget, rounds=self.rounds, seed=seed)
-                run = method.drive(state, simulate, on_metrics=_last_of(outcome))
+                run = method.run_rounds(state, simulate, on_metrics=_last_of(outcome))
             outcome.posterior = run.posterior
             with outcome.stage("infer"):
                 draw_all(run.posterior, {number: x_o}, draws, seed=seed, outcome=outcome)
