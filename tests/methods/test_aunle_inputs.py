@@ -81,7 +81,7 @@ def test_the_order_of_rows_does_not_matter(prior, pair):
     one, *others = (standardised(o) for o in (np.arange(100), np.arange(100)[::-1], np.argsort(x[:, 0])))
     for other in others:
         for a, b in zip(
-            (one.t, one.w, one.theta, one.valid), (other.t, other.w, other.theta, other.valid), strict=True
+            (*one.rows[:2], one.theta, one.valid), (*other.rows[:2], other.theta, other.valid), strict=True
         ):
             np.testing.assert_array_equal(a, b)
     first = np.asarray(one.theta)[:50, 0]

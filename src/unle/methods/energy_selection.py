@@ -118,10 +118,10 @@ def best_energies(
         begun = WarmStart(free.energies, pair_particles(free.particles))
         kinds["continued"] = train(key_continued, sees_theta=True, start=begun, share=CONTINUED_SCHEDULE)
     kinds["full"] = full
-    better = {name: fit for name, fit in kinds.items() if fit.validation is not None}  # than the bases
-    if not better:
+    scores = {name: fit.validation.rows for name, fit in kinds.items() if fit.validation is not None}
+    if not scores:  # none is better than the bases
         return full, "full"
-    name = list(better)[simplest_as_good([fit.validation.rows for fit in better.values()])]
+    name = list(scores)[simplest_as_good(list(scores.values()))]
     return kinds[name], name
 
 
