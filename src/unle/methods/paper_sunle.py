@@ -81,60 +81,35 @@ FEWEST_PROPOSALS = 500  # draws of the posterior after each round, if rounds are
 
 
 class PaperFrame(NamedTuple):
-    """The simulations that a round trains on, in its coordinates.
+    """The simulations that a round trains on, in its coordinates."""
 
-    Attributes:
-        theta_space: standardises theta.
-        x_space: standardises x.
-        rows: which of the valid simulations of all rounds these are.
-        t: standardised parameters.
-        w: standardised data.
-    """
-
-    theta_space: ThetaSpace
-    x_space: XSpace
-    rows: Int[np.ndarray, " row"]
-    t: Float[Array, "row dim"]
-    w: Float[Array, "row data"]
+    theta_space: ThetaSpace  # standardises theta
+    x_space: XSpace  # standardises x
+    rows: Int[np.ndarray, " row"]  # which of the valid simulations of all rounds these are
+    t: Float[Array, "row dim"]  # standardised parameters
+    w: Float[Array, "row data"]  # standardised data
 
 
 class PaperCarried(eqx.Module):
-    """What one round leaves for the next.
+    """What one round leaves for the next."""
 
-    Attributes:
-        theta_space: standardises theta.
-        x_space: standardises x.
-        energy: as trained.
-        log_normaliser: log Z(theta), if it is learned.
-        rows: which of the valid simulations of all rounds have particles.
-        particles: of each, standardised.
-        chains: theta at the end of the chains that sampled the posterior.
-        steps_back: how often trainings so far had to go back to a healthy state.
-    """
-
-    theta_space: ThetaSpace
-    x_space: XSpace
-    energy: MlpEnergy
-    log_normaliser: LogNormaliser | None
-    rows: Int[Array, " row"]
-    particles: Float[Array, "row particle data"]
-    chains: Float[Array, "chain dim"]
-    steps_back: int
+    theta_space: ThetaSpace  # standardises theta
+    x_space: XSpace  # standardises x
+    energy: MlpEnergy  # as trained
+    log_normaliser: LogNormaliser | None  # log Z(theta), if it is learned
+    rows: Int[Array, " row"]  # which of the valid simulations of all rounds have particles
+    particles: Float[Array, "row particle data"]  # of each, standardised
+    chains: Float[Array, "chain dim"]  # theta at the end of the chains that sampled the posterior
+    steps_back: int  # how often trainings so far had to go back to a healthy state
 
 
 @dataclass(frozen=True)
 class PaperState(AbstractRoundState):
-    """The state of `SUNLE.paper` between rounds.
+    """The state of `SUNLE.paper` between rounds."""
 
-    Attributes:
-        spaces: standardise theta and x by the first round; None before it.
-        posterior: of the latest round.
-        fits: trainings of the rounds of this process.
-    """
-
-    spaces: tuple[ThetaSpace, XSpace] | None = None
-    posterior: Posterior | None = None
-    fits: tuple[PaperFit, ...] = ()
+    spaces: tuple[ThetaSpace, XSpace] | None = None  # standardise theta and x by the first round; None before it
+    posterior: Posterior | None = None  # of the latest round
+    fits: tuple[PaperFit, ...] = ()  # trainings of the rounds of this process
 
     def with_simulations(self, simulations: Any) -> tuple["PaperState", Simulations]:
         """Return the state with the simulations of this round; distances are in standard deviations of the first."""
@@ -146,28 +121,19 @@ class PaperState(AbstractRoundState):
 
 
 class PaperSUNLE(AbstractSequential):
-    """The sequential method of the paper.
+    """The sequential method of the paper."""
 
-    Args:
-        prior: of theta.
-        simulator: as for `unle.simulate`; None if simulations are brought by hand (see `begin`).
-        normaliser: what is done about Z(theta): `ByExchange()`, `Divi()` or `Online()`.  The kind decides; of its
-            settings, those of the network that learns log Z(theta) are taken.
-        training: of the energy in each round.
-        exchange: how a posterior is sampled whose Z(theta) is not learned.
-        inner_moves: steps of the chain behind each auxiliary draw.
-        divi: chains behind the gradients of log Z(theta).
-        sampler: how a posterior is sampled whose Z(theta) is learned.
-    """
-
-    prior: Prior
+    prior: Prior  # of theta
+    # as for `unle.simulate`; None if simulations are brought by hand (see `begin`)
     simulator: Callable | None = eqx.field(static=True, default=None)
+    # what is done about Z(theta): `ByExchange()`, `Divi()` or `Online()`.  The kind decides; of its settings, those of
+    # the network that learns log Z(theta) are taken.
     normaliser: AbstractNormaliser = ByExchange()
-    training: PaperTraining = PaperTraining(CHAINS, iterations=500, chunk=10)
-    exchange: WalkingExchange = WalkingExchange()
-    inner_moves: int = eqx.field(static=True, default=100)
-    divi: DiviChains = DiviChains()
-    sampler: WarmChains = WarmChains()
+    training: PaperTraining = PaperTraining(CHAINS, iterations=500, chunk=10)  # of the energy in each round
+    exchange: WalkingExchange = WalkingExchange()  # how a posterior is sampled whose Z(theta) is not learned
+    inner_moves: int = eqx.field(static=True, default=100)  # steps of the chain behind each auxiliary draw
+    divi: DiviChains = DiviChains()  # chains behind the gradients of log Z(theta)
+    sampler: WarmChains = WarmChains()  # how a posterior is sampled whose Z(theta) is learned
 
     def __check_init__(self):
         if not isinstance(self.normaliser, ByExchange | Divi | Online):

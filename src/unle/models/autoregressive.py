@@ -48,25 +48,18 @@ class Normals(NamedTuple):
 
 
 class Autoregressive(AbstractBase):
-    r"""Mixtures of normals, one coordinate after the other.
+    """Mixtures of normals, one coordinate after the other.
 
-        y = w, or w without its marginal transforms,    r = (y - b - A' t) / c
-
-    Args:
-        intercept: b.
-        slope: A.
-        spread: c.
-        net: of t, the position and the past.
-        sees_past: 1 if the network sees the past, 0 if only the sum over it does.
-        standardiser: that w was made with, if transforms are undone; data that are normal on their own scale may have
-            been transformed because theta spreads them over decades.
+    y = w, or w without its marginal transforms,    r = (y - b - A' t) / c
     """
 
-    intercept: Float[Array, "*member data"]
-    slope: Float[Array, "*member dim data"]
-    spread: Float[Array, "*member data"]
-    net: Mlp
-    sees_past: Float[Array, "*member"]
+    intercept: Float[Array, "*member data"]  # b
+    slope: Float[Array, "*member dim data"]  # A
+    spread: Float[Array, "*member data"]  # c
+    net: Mlp  # of t, the position and the past
+    sees_past: Float[Array, "*member"]  # 1 if the network sees the past, 0 if only the sum over it does
+    # that w was made with, if transforms are undone; data that are normal on their own scale may have been transformed
+    # because theta spreads them over decades
     standardiser: Standardiser | None = None
 
     @staticmethod

@@ -27,22 +27,16 @@ Likelihood = TypeVar("Likelihood", bound=AbstractLikelihood)
 
 
 class Ensemble(TractableLikelihood):
-    r"""The equal mixture of K models q0 exp(-E) that share their coordinates.
+    """The equal mixture of K models q0 exp(-E) that share their coordinates.
 
     Members see different training splits and initial weights.  Where data are plenty they agree; where data are few
     they differ, and the mixture is as wide as their disagreement.
-
-    Args:
-        theta_space: standardises theta.
-        x_space: standardises x.
-        models: the K models, stacked along a leading axis of every array.
-        log_z: log Z_pi of each, shape (K,).
     """
 
-    theta_space: ThetaSpace
-    x_space: XSpace
-    models: EnergyModel
-    log_z: Float[Array, " members"]
+    theta_space: ThetaSpace  # standardises theta
+    x_space: XSpace  # standardises x
+    models: EnergyModel  # the K models, stacked along a leading axis of every array
+    log_z: Float[Array, " members"]  # log Z_pi of each, shape (K,)
 
     @property
     def size(self) -> int:
@@ -74,12 +68,9 @@ class Mixture(AbstractWrapper):
 
     Their missing constants must be the same.  Those of conditional models divided by normalisers in absolute units are,
     and then the mixture weighs each member by how well it explains the observation.
-
-    Args:
-        members: likelihoods of one class and shape, every array stacked along a leading axis.
     """
 
-    members: TractableLikelihood
+    members: TractableLikelihood  # likelihoods of one class and shape, every array stacked along a leading axis
 
     @property
     def size(self) -> int:

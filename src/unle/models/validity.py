@@ -86,7 +86,7 @@ class ValidPower(AbstractValidity):
 
 
 class Region(AbstractValidity):
-    r"""A penalty outside a box of standardised parameters; for `with_validity`.
+    """A penalty outside a box of standardised parameters; for `with_validity`.
 
     A likelihood that was fitted to simulations of one region says nothing about parameters outside.  It is made to fall
     off there,
@@ -95,16 +95,11 @@ class Region(AbstractValidity):
 
     d_j how far coordinate j of theta lies outside the box B = [l, h]: a prior restricted to the box, with walls soft
     enough for a sampler to find its way in.
-
-    Args:
-        theta_space: the coordinates in which the box is given.
-        low: l.
-        high: h.
     """
 
-    theta_space: ThetaSpace
-    low: Float[Array, " dim"]
-    high: Float[Array, " dim"]
+    theta_space: ThetaSpace  # the coordinates in which the box is given
+    low: Float[Array, " dim"]  # l
+    high: Float[Array, " dim"]  # h
 
     def __call__(self, theta: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return the log of the trust in theta: 0 inside."""

@@ -54,40 +54,26 @@ class _StepSizes(NamedTuple):
 
 
 class InnerHealth(NamedTuple):
-    """How the auxiliary draws did, averaged over a run, the warm-up left out.
+    """How the auxiliary draws did, averaged over a run, the warm-up left out."""
 
-    Attributes:
-        acceptance: of their moves.
-        drift: mean change of the tilt s between the first arrival at the full tilt and the end; zero if the moves have
-            nothing left to forget.
-        drift_error: its standard error. A drift of several errors asks for more rungs or moves.
-        spread: standard deviation of that change: the size of a harmless difference.
-        trusted: share of draws that the inner sampler reports as reliable.
-    """
-
-    acceptance: Float[Array, ""]
+    acceptance: Float[Array, ""]  # of their moves
+    # mean change of the tilt s between the first arrival at the full tilt and the end; zero if the moves have nothing
+    # left to forget
     drift: Float[Array, ""]
-    drift_error: Float[Array, ""]
-    spread: Float[Array, ""]
-    trusted: Float[Array, ""]
+    drift_error: Float[Array, ""]  # its standard error. A drift of several errors asks for more rungs or moves.
+    spread: Float[Array, ""]  # standard deviation of that change: the size of a harmless difference
+    trusted: Float[Array, ""]  # share of draws that the inner sampler reports as reliable
 
 
 class ExchangeRun(NamedTuple):
-    """Where the chains are after a run.
+    """Where the chains are after a run."""
 
-    Attributes:
-        draws: the kept draws.
-        positions: the last position of each chain.
-        acceptance: acceptance probability of the exchange after the warm-up, averaged over chains and steps.
-        moved: for each chain, the share of proposals it accepted; 0 is a stuck chain.
-        inner: how the auxiliary draws did.
-    """
-
-    draws: Float[Array, "chain draw dim"]
-    positions: Float[Array, "chain dim"]
+    draws: Float[Array, "chain draw dim"]  # the kept draws
+    positions: Float[Array, "chain dim"]  # the last position of each chain
+    # acceptance probability of the exchange after the warm-up, averaged over chains and steps
     acceptance: Float[Array, ""]
-    moved: Float[Array, " chain"]
-    inner: InnerHealth
+    moved: Float[Array, " chain"]  # for each chain, the share of proposals it accepted; 0 is a stuck chain
+    inner: InnerHealth  # how the auxiliary draws did
 
 
 def exchange(

@@ -48,18 +48,12 @@ class Trained(NamedTuple):
 
     Least squares count all rows alike.  Where the noise depends on theta, rows with little of it say most: so the
     linear fit is trained too, in units of its own residuals.
-
-    Attributes:
-        net: the network.
-        intercept: added to that of the linear fit.
-        slope: likewise.
-        log_spread: added to the logarithm of its spread.
     """
 
-    net: Mlp
-    intercept: Float[Array, "*member data"]
-    slope: Float[Array, "*member dim data"]
-    log_spread: Float[Array, "*member data"]
+    net: Mlp  # the network
+    intercept: Float[Array, "*member data"]  # added to that of the linear fit
+    slope: Float[Array, "*member dim data"]  # likewise
+    log_spread: Float[Array, "*member data"]  # added to the logarithm of its spread
 
     def of(self, linear: Autoregressive) -> Autoregressive:
         """Return the base of one member, or of all of them."""
@@ -74,19 +68,13 @@ class Trained(NamedTuple):
 
 
 class Design(NamedTuple):
-    """What is fitted.
+    """What is fitted."""
 
-    Attributes:
-        y: data in the units of the fit: standardised data, or the same without their marginal transforms.
-        log_det: log |det dy/dw| of every row.
-        standardiser: that undoes transforms; None if there is nothing to undo.
-        sees_past: whether the network sees the past.
-    """
-
+    # data in the units of the fit: standardised data, or the same without their marginal transforms
     y: Float[Array, "n data"]
-    log_det: Float[np.ndarray, " n"]
-    standardiser: Standardiser | None
-    sees_past: bool
+    log_det: Float[np.ndarray, " n"]  # log |det dy/dw| of every row
+    standardiser: Standardiser | None  # that undoes transforms; None if there is nothing to undo
+    sees_past: bool  # whether the network sees the past
 
 
 def autoregressive_or(

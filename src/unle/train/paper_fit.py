@@ -112,25 +112,15 @@ class PaperTraining(AbstractEnergyTraining):
 
 
 class PaperFit(NamedTuple):
-    """A trained energy.
+    """A trained energy."""
 
-    Attributes:
-        energy: the last one, or that of the chunk with the best held-out likelihood if the last is over-fitted.
-        particles: their state after that chunk.
-        log_normaliser: log Z(theta), learned meanwhile; None unless asked for.
-        gain: held-out log-likelihood per row after that chunk, above that of the beginning.
-        outcome: how training ended.
-        recoveries: how often it had to go back to a healthy state.
-        history: one record of plain numbers per chunk.
-    """
-
-    energy: MlpEnergy
-    particles: Any
-    log_normaliser: LogNormaliser | None
-    gain: float
-    outcome: Outcome
-    recoveries: int
-    history: list[dict[str, float]]
+    energy: MlpEnergy  # the last one, or that of the chunk with the best held-out likelihood if the last is over-fitted
+    particles: Any  # their state after that chunk
+    log_normaliser: LogNormaliser | None  # log Z(theta), learned meanwhile; None unless asked for
+    gain: float  # held-out log-likelihood per row after that chunk, above that of the beginning
+    outcome: Outcome  # how training ended
+    recoveries: int  # how often it had to go back to a healthy state
+    history: list[dict[str, float]]  # one record of plain numbers per chunk
 
 
 class _State(NamedTuple):
