@@ -38,41 +38,29 @@ MIXED_CORRELATION = 0.5  # correlation with the start of the temperature, below 
 
 
 class TemperedPath(NamedTuple):
-    """What happened at each temperature; NaN beyond the number of temperatures that were needed.
+    """What happened at each temperature; NaN beyond the number of temperatures that were needed."""
 
-    Attributes:
-        temperature: beta, rising from 0 to 1.
-        ess: ESS/N after reweighting to this temperature.
-        walk_acceptance: mean acceptance of the walks; not defined at temperature 0, where nothing moves.
-        langevin_acceptance: mean acceptance of the Langevin moves, likewise.
-        step_size: the Langevin step size, in whitened coordinates.
-    """
-
-    temperature: Float[Array, " temperature"]
-    ess: Float[Array, " temperature"]
+    temperature: Float[Array, " temperature"]  # beta, rising from 0 to 1
+    ess: Float[Array, " temperature"]  # ESS/N after reweighting to this temperature
+    # mean acceptance of the walks; not defined at temperature 0, where nothing moves
     walk_acceptance: Float[Array, " temperature"]
-    langevin_acceptance: Float[Array, " temperature"]
-    step_size: Float[Array, " temperature"]
+    langevin_acceptance: Float[Array, " temperature"]  # mean acceptance of the Langevin moves, likewise
+    step_size: Float[Array, " temperature"]  # the Langevin step size, in whitened coordinates
 
 
 class TemperedRun(NamedTuple):
-    """The outcome of a tempered run.
+    """The outcome of a tempered run."""
 
-    Attributes:
-        draws: equally weighted draws of the target, `keep` of each particle; zeros beyond `wanted`.
-        particles: the particles at the end, with both parts of their log-density.
-        log_evidence: log of the integral of r e^l. -inf if l was not finite at any draw of the reference:
-            then the draws must not be used.
-        n_temperatures: how many temperatures were needed. If it equals `max_temperatures` the last step
-            was forced, and the last `path.ess` says how badly.
-        path: what happened at each temperature.
-    """
-
+    # equally weighted draws of the target, `keep` of each particle; zeros beyond `wanted`
     draws: Float[Array, "particle draw dim"]
-    particles: TemperedParticles
+    particles: TemperedParticles  # the particles at the end, with both parts of their log-density
+    # log of the integral of r e^l. -inf if l was not finite at any draw of the reference: then the draws must not be
+    # used.
     log_evidence: Float[Array, ""]
+    # how many temperatures were needed. If it equals `max_temperatures` the last step was forced, and the last
+    # `path.ess` says how badly.
     n_temperatures: Int[Array, ""]
-    path: TemperedPath
+    path: TemperedPath  # what happened at each temperature
 
 
 class _Settings(NamedTuple):
