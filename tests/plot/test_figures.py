@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unle.errors import InputError
-from unle.plot import compare_draws, marginals, pairs, training_curves
+from unle.plot import compare_draws, marginals, observation, pairs, training_curves
 from unle.plot.contours import credible_levels
 from unle.posterior import Draws
 from unle.space import Prior
@@ -123,6 +123,20 @@ def test_dots_are_drawn_if_asked_for(rng):
     values = rng.normal(size=(200, 2))
     assert [len(pairs(values, dots=dots).axes[1].lines) for dots in (True, False)] == [1, 0]
     assert len(pairs(values).axes[1].collections) >= 2
+
+
+def test_an_observation_is_a_line_over_its_bands(rng):
+    simulations, replicas = rng.normal(0, 3, size=(300, 20)), rng.normal(size=(300, 20))
+    x_o = np.linspace(-1, 1, 20)
+    axis = observation(x_o, simulations=simulations, replicas=replicas).axes[0]
+    np.testing.assert_array_equal(axis.lines[0].get_ydata(), x_o)
+    heights = [band.get_paths()[0].get_extents().height for band in axis.collections]
+    assert heights[0] > heights[1] > heights[2]  # prior, then 95 % and 50 % of replicas
+    # Coordinates of very different size are drawn in units of their own spread.
+    sizes = np.logspace(0, 6, 20)
+    axis = observation(x_o * sizes, simulations=simulations * sizes).axes[0]
+    assert np.ptp(axis.lines[0].get_ydata()) < 2
+    assert axis.get_ylabel() == "in spreads of the band"
 
 
 def test_training_curves_show_all_energies():

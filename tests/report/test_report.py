@@ -14,6 +14,7 @@ from scipy.stats import norm
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from unle import plot
 from unle.cli import app
 from unle.cli.inference import Request
 from unle.cli.model import Model
@@ -24,6 +25,7 @@ from unle.diagnose.summary import bayes_factor, hdi, summarise
 from unle.errors import InputError, StoreError
 from unle.posterior import Draws
 from unle.report import write_report
+from unle.report.contents import _observation
 from unle.report.words import command, prior_rows, setting_rows
 from unle.space import Prior, fit_x_space
 
@@ -112,6 +114,22 @@ def test_nothing_comes_from_elsewhere(page):
     assert [link for link in outline.links if not link.startswith(("#", "data:"))] == []
     assert "@import" not in page
     assert not re.search(r"url\((?!#)", page)
+
+
+def test_the_header_has_the_command_of_the_run(page, story):
+    header = page[page.index("<header") : page.index("<nav")]
+    assert f"--budget 200 --draws 400 --seed 0 --observation x_o.json --out {story.run.path}</code>" in header
+
+
+@pytest.mark.parametrize("dim", [4, 30])
+def test_many_numbers_of_an_observation_are_drawn(dim, monkeypatch):
+    seen = {}
+    monkeypatch.setattr("unle.plot.observation", lambda x_o, **bands: seen.update(bands) or plot.new_figure)
+    monkeypatch.setattr("unle.report.contents.picture", lambda name, *_: name)
+    check = SimpleNamespace(arrays={"replicas": np.ones((50, dim))})
+    found = _observation(np.zeros((1, dim)), np.zeros((20, dim)), SimpleNamespace(checks=(check,)))
+    assert found["picture"] == ("observation" if dim == 30 else None)
+    assert (seen["replicas"].shape == (50, 30)) if dim == 30 else not seen
 
 
 def test_the_story_is_told_in_order(page, story):

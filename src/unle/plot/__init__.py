@@ -1,6 +1,7 @@
 """Figures from draws, checks and records.  Every function returns a matplotlib `Figure` and shows nothing.
 
-To read: `style` (the look), `pairs`, `mosaic`, `marginals`, `compare`, `conditional` and `slices` (posteriors),
+To read: `style` (the look), `inputs` (what is drawn), `pairs` with `contours` and `mosaic`, `marginals`, `compare`,
+`conditional` and `slices` (posteriors), `observation` (data),
 `check_figures` and `levels` (checks), `run_figures` (a run), `svg` (for pages).  matplotlib is imported when a figure
 is made.
 """
@@ -22,6 +23,7 @@ from unle.plot.conditional import conditional_pairs
 from unle.plot.inputs import plain_label
 from unle.plot.levels import coverage_curve, rank_curves, rank_histograms
 from unle.plot.marginals import marginals
+from unle.plot.observation import observation
 from unle.plot.pairs import pairs
 from unle.plot.run_figures import rounds, run_time, stage_seconds, training_curves
 from unle.plot.slices import likelihood_slices
@@ -48,6 +50,7 @@ __all__ = [
     "member_means",
     "new_figure",
     "normaliser_spread",
+    "observation",
     "pairs",
     "plain_label",
     "plain_logarithm",

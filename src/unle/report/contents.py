@@ -19,6 +19,7 @@ from unle.store import RunDirectory, Tally, read_json
 
 MOST_CONDITIONAL = 12  # parameters; more take minutes
 PRIOR_DRAWS = 4000
+FEWEST_PLOTTED = 8  # coordinates of an observation that is drawn
 HEADLINES = {
     "good": "No check found a reason for doubt.",
     "doubtful": "There are doubts: read the reasons before you use the result.",
@@ -60,7 +61,7 @@ def contents(run: RunDirectory, posterior: Posterior, draws: Draws | None, findi
         "settings": setting_rows(settings),
         "versions": list(record.get("versions", {}).items()),
         "simulations": _simulations(tally, rows.x.shape[1]),
-        "x_o": _observation(x_o),
+        "x_o": _observation(x_o, rows.x[rows.valid], findings),
         "x_o_file": None if x_o is None else "data:application/json," + quote(json.dumps({"x_o": x_o.tolist()})),
         "answer": None if draws is None else _answer(posterior, draws),
         "sections": [Section(check, picture_of(check)) for check in findings.checks],
@@ -71,6 +72,7 @@ def contents(run: RunDirectory, posterior: Posterior, draws: Draws | None, findi
         "making": _making(metrics, stages),
         "rounds": _rounds(rows, x_o),
         "command": command(settings, str(run.path)),
+        "made_by": command(settings, str(run.path), again=False),
         "directory": str(run.path),
     }
 
@@ -84,11 +86,32 @@ def _simulations(tally: Tally, dim_x: int) -> dict[str, Any]:
     }
 
 
-def _observation(x_o: np.ndarray | None) -> dict[str, Any] | None:
+def _observation(x_o: np.ndarray | None, simulated: np.ndarray, findings: Findings) -> dict[str, Any] | None:
+    """Return the numbers of the observation and, if they are many, a picture of them."""
     if x_o is None:
         return None
     shown = [[short_number(value) for value in row[:NUMBERS_SHOWN]] for row in x_o[:20]]
-    return {"rows": shown, "count": len(x_o), "dim": x_o.shape[1], "cut": x_o.shape[1] > NUMBERS_SHOWN or len(x_o) > 20}
+    cut = x_o.shape[1] > NUMBERS_SHOWN or len(x_o) > 20
+    return {
+        "rows": shown,
+        "count": len(x_o),
+        "dim": x_o.shape[1],
+        "cut": cut,
+        "picture": _observed(x_o, simulated, findings) if x_o.shape[1] >= FEWEST_PLOTTED else None,
+    }
+
+
+def _observed(x_o: np.ndarray, simulated: np.ndarray, findings: Findings) -> Picture:
+    found = [check.arrays["replicas"] for check in findings.checks if "replicas" in check.arrays]
+    replicas = found[0] if found and np.shape(found[0])[1:] == x_o.shape[1:] else None
+    bands = "the grey band holds 95 % of the simulations from the prior"
+    bands += "" if replicas is None else ", the blue ones 50 % and 95 % of simulations at posterior draws"
+    return picture(
+        "observation",
+        plot.observation(x_o, simulations=simulated if len(simulated) else None, replicas=replicas),
+        f"The observation (vermilion), coordinate by coordinate; {bands}.",
+        f"The observation, {x_o.shape[1]} numbers, as a line over the simulations.",
+    )
 
 
 def _answer(posterior: Posterior, draws: Draws) -> dict[str, Any]:
@@ -105,7 +128,7 @@ def _answer(posterior: Posterior, draws: Draws) -> dict[str, Any]:
         picture(
             "pairs",
             plot.pairs(draws),
-            "Every parameter by itself and every pair of them, as drawn.",
+            "Every parameter by itself and every pair of them; areas hold 50 % and 95 % of the draws.",
             f"Pair plot of the posterior draws of {names}.",
         ),
         picture(

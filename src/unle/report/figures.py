@@ -8,6 +8,8 @@ from unle import plot
 from unle.diagnose import Check
 from unle.plot import as_svg
 
+WHOLE = 7.0  # inches of a figure that needs the whole width of the page
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -18,12 +20,14 @@ class Picture:
         svg: the element.
         caption: below it.
         alt: what it shows, in a sentence.
+        whole: whether it takes the whole width of the page.
     """
 
     name: str
     svg: str
     caption: str
     alt: str
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,8 @@ KINDS: dict[str, Kind] = {
 
 
 def picture(name: str, figure: Any, caption: str, alt: str) -> Picture:
-    """Turn a figure into a picture of the page."""
-    return Picture(name, as_svg(figure, name), caption, alt)
+    """Turn a figure into a picture of the page; a large one takes its whole width."""
+    return Picture(name, as_svg(figure, name), caption, alt, figure.get_figwidth() >= WHOLE)
 
 
 def picture_of(check: Check) -> Picture | None:

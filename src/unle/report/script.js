@@ -1,3 +1,14 @@
+// Tables and figures that are wider than their box get a hint.
+(() => {
+  const look = () => {
+    for (const box of document.querySelectorAll(".scroll, .paper")) {
+      box.classList.toggle("overflows", box.scrollWidth > box.clientWidth + 4);
+    }
+  };
+  look();
+  addEventListener("resize", look);
+})();
+
 // Enlarge a figure: it is moved into the dialog and back, so that no id exists twice.
 (() => {
   const dialog = document.querySelector("dialog");

@@ -40,12 +40,13 @@ OPTIONS = ("method", "budget", "rounds", "posterior", "flow", "draws", "seed")
 OPTIONS += ("members", "iterations", "timeout", "memory")
 
 
-def command(settings: Mapping[str, Any], directory: str) -> str:
-    """Return the command that makes the run again, beside the old one; its observation is the file the page offers.
+def command(settings: Mapping[str, Any], directory: str, *, again: bool = True) -> str:
+    """Return the command of the run; its observation is the file the page offers.
 
     Args:
         settings: of the run.
         directory: where it is kept.
+        again: make it once more, beside the old one.
 
     Example:
         >>> command({"model": "model.py", "method": "sunle", "rounds": [500, 250], "seed": 1}, "runs/mine")
@@ -66,7 +67,7 @@ def command(settings: Mapping[str, Any], directory: str) -> str:
         words += ["--simulations", directory]
     if settings.get("x_o") is not None:
         words += ["--observation", "x_o.json"]
-    return shlex.join([*words, "--out", f"{directory.rstrip('/')}-again"])
+    return shlex.join([*words, "--out", directory.rstrip("/") + ("-again" if again else "")])
 
 
 def setting_rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
