@@ -16,7 +16,7 @@ from unle import plot
 from unle.arrays import as_array, as_count, brief, column_names
 from unle.diagnose import conditional
 from unle.errors import InputError, StoreError, UnleWarning
-from unle.methods.simulation_inputs import as_simulations
+from unle.methods.simulation_inputs import as_simulations, with_column_names
 from unle.posterior import Draws, Posterior, TemperedSmc
 from unle.samplers import Sweep
 from unle.simulators import Simulations
@@ -111,8 +111,16 @@ def test_torch_itself():
 
 
 def test_priors_do_not_import_torch():
+    before = "torch" in sys.modules
     assert unle.Prior(st.norm()).dim == 1
-    assert "torch" not in sys.modules
+    assert ("torch" in sys.modules) == before
+
+
+def test_simulators_may_return_tensors():
+    prior = unle.Prior.uniform([0, 0], [1, 1])
+    assert unle.simulate(lambda theta, rng: Tensor(2 * theta), prior, 5).valid.all()
+    named = unle.simulate(lambda theta, rng: {"a": Tensor(theta), "b": Tensor(1.0)}, prior, 5)
+    assert named.x_names == ("a[0]", "a[1]", "b")
 
 
 def test_a_list_and_a_dictionary_of_several_kinds():
@@ -170,11 +178,21 @@ def test_tables_to_fit(kind):
     assert record.x_names == (tuple(X_NAMES) if named else ())
 
 
-def test_columns_with_other_names_than_the_prior_are_refused_unless_the_prior_has_none():
+def test_columns_with_other_names_than_the_prior_are_refused_unless_the_prior_has_none(posterior):
     table = pd.DataFrame(THETA, columns=["p", "q"])
     with pytest.raises(InputError, match="expected theta with the columns growth, noise, as the prior; got p, q"):
         as_simulations((table, X), unle.Prior.uniform([0, 0], [1, 1], NAMES))
-    assert len(as_simulations((table, X), unle.Prior.uniform([0, 0], [1, 1]))) == 40
+    nameless = unle.Prior.uniform([0, 0], [1, 1])
+    assert len(as_simulations((table, X), nameless)) == 40
+    assert with_column_names(nameless, (table, X)).names == ("p", "q")
+    np.testing.assert_array_equal(with_column_names(nameless, (table, X)).sample(3), nameless.sample(3))
+    assert with_column_names(nameless, (THETA, X)) is nameless
+
+    class Named(unle.NLE):
+        def _fit(self, *arguments):
+            return Posterior(self.prior, posterior.likelihood)
+
+    assert Named(nameless).fit((table, X)).prior.names == ("p", "q")
 
 
 def test_names_of_columns_may_name_the_prior():
@@ -244,6 +262,40 @@ OBSERVED = [104.0, 35.0]
 def test_observations(posterior, x_o):
     theta = posterior.prior.sample(3)
     np.testing.assert_array_equal(posterior.log_prob(Tensor(theta), x_o), posterior.log_prob(theta, OBSERVED))
+
+
+UNIFORM = {
+    "numpyro": [dist.Uniform(0.0, 1.0), dist.Uniform(0.0, 1.0)],
+    "scipy": st.uniform([0.0, 0.0], [1.0, 1.0]),
+    "torch": torch_like("Uniform", low=Tensor([0.0, 0.0]), high=Tensor([1.0, 1.0])),
+    "dictionary": {"growth": st.uniform(0, 1), "noise": dist.Uniform(0.0, 1.0)},
+}
+AS_DATA = {
+    "list": lambda values, names: np.asarray(values).tolist(),
+    "numpy": lambda values, names: np.asarray(values),
+    "pandas": lambda values, names: pd.DataFrame(np.atleast_2d(values), columns=names),
+    "xarray": lambda values, names: xr.DataArray(np.atleast_2d(values), dims=("row", "k"), coords={"k": names}),
+    "torch": lambda values, names: Tensor(values),
+}
+
+
+@pytest.mark.parametrize("data", AS_DATA)
+@pytest.mark.parametrize("kind", UNIFORM)
+def test_objects_accepted(posterior, kind, data):
+    """Every kind of prior with every kind of data, from the simulations over draws to ArviZ and back."""
+    prior = unle.Prior(UNIFORM[kind], None if kind == "dictionary" else NAMES)
+    assert prior.names == tuple(NAMES)
+    convert = AS_DATA[data]
+    record = as_simulations((convert(THETA, NAMES), convert(X, X_NAMES)), prior)
+    np.testing.assert_allclose(record.theta, THETA, rtol=1e-6)
+    np.testing.assert_allclose(record.x, X, rtol=1e-6)
+    fitted = Posterior(prior, posterior.likelihood)
+    values = fitted.log_prob(convert(THETA[:3], NAMES), convert(OBSERVED, ["a", "b"]))
+    np.testing.assert_allclose(values, fitted.log_prob(THETA[:3], OBSERVED), rtol=1e-5)
+    drawn = Draws(record.theta.reshape(2, -1, 2), prior.names, np.array([OBSERVED]), seed=0)
+    tree = drawn.to_arviz()
+    assert set(tree["posterior"].data_vars) == set(NAMES)
+    np.testing.assert_array_equal(Draws.from_arviz(tree)["noise"], record.theta[:, 1])
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from unle.diagnose.draws_export import export_draws
 from unle.diagnose.summary import bayes_factor, hdi, summarise
 from unle.errors import InputError, StoreError
 from unle.posterior import Draws
-from unle.report import write_report
+from unle.report import Picture, write_report
 from unle.report.contents import _observation
 from unle.report.words import command, prior_rows, setting_rows
 from unle.space import Prior, fit_x_space
@@ -122,13 +122,13 @@ def test_the_header_has_the_command_of_the_run(page, story):
 
 
 @pytest.mark.parametrize("dim", [4, 30])
-def test_many_numbers_of_an_observation_are_drawn(dim, monkeypatch):
+def test_many_numbers_of_an_observation_are_drawn(dim, story, monkeypatch):
     seen = {}
     monkeypatch.setattr("unle.plot.observation", lambda x_o, **bands: seen.update(bands) or plot.new_figure)
-    monkeypatch.setattr("unle.report.contents.picture", lambda name, *_: name)
-    check = SimpleNamespace(arrays={"replicas": np.ones((50, dim))})
-    found = _observation(np.zeros((1, dim)), np.zeros((20, dim)), SimpleNamespace(checks=(check,)))
-    assert found["picture"] == ("observation" if dim == 30 else None)
+    monkeypatch.setattr("unle.report.contents.picture", lambda name, *_: Picture(name, "", "", ""))
+    checks = (replace(story.findings.checks[0], arrays={"replicas": np.ones((50, dim))}),)
+    found = _observation(np.zeros((1, dim)), np.zeros((20, dim)), replace(story.findings, checks=checks))
+    assert (found["picture"] is not None) == (dim == 30)
     assert (seen["replicas"].shape == (50, 30)) if dim == 30 else not seen
 
 

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -9,6 +10,7 @@ import equinox as eqx
 from unle.arrays import brief
 from unle.errors import InputError
 from unle.methods.metrics import no_metrics
+from unle.methods.simulation_inputs import with_column_names
 from unle.posterior import Posterior
 from unle.progress import progress
 from unle.space import Prior, check_prior
@@ -55,7 +57,8 @@ class AbstractAmortised(AbstractMethod):
                 them through a window of so many bytes, which is renewed as it goes on. Half of the machine's by
                 default. The networks and the library itself take some hundred megabytes besides.
         """
-        return self._fit(simulations, seed, no_metrics if on_metrics is None else on_metrics, memory)
+        method = replace(self, prior=with_column_names(self.prior, simulations))
+        return method._fit(simulations, seed, no_metrics if on_metrics is None else on_metrics, memory)
 
     @abc.abstractmethod
     def _fit(

@@ -35,12 +35,25 @@ def _in_order(theta: Any, prior: Prior) -> Any:
         return theta
     if set(names) == set(prior.names):
         return as_array(theta, "theta")[:, [names.index(name) for name in prior.names]]
-    if prior.names == tuple(f"theta_{i + 1}" for i in range(prior.dim)):  # the user gave none
+    if _has_no_names(prior):
         return theta
     raise InputError(
         f"expected theta with the columns {', '.join(prior.names)}, as the prior; got {', '.join(names)}; "
         "try the same names, or theta.to_numpy()."
     )
+
+
+def with_column_names(prior: Prior, simulations: Any) -> Prior:
+    """Return the prior with the names of theta's columns, if its parameters have none and the columns have."""
+    is_pair = isinstance(simulations, list | tuple) and len(simulations) == 2
+    names = column_names(simulations[0]) if is_pair else ()
+    if len(names) != prior.dim or not _has_no_names(prior):
+        return prior
+    return Prior(list(prior.distributions), names)
+
+
+def _has_no_names(prior: Prior) -> bool:
+    return prior.names == tuple(f"theta_{i + 1}" for i in range(prior.dim))
 
 
 def valid_pairs(simulations: Any, prior: Prior) -> tuple[np.ndarray, np.ndarray]:

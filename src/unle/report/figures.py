@@ -60,7 +60,7 @@ KINDS: dict[str, Kind] = {
 
 def picture(name: str, figure: Any, caption: str, alt: str) -> Picture:
     """Turn a figure into a picture of the page; a large one takes its whole width."""
-    return Picture(name, as_svg(figure, name), caption, alt, figure.get_figwidth() >= WHOLE)
+    return Picture(name, as_svg(figure, name), caption, alt, bool(figure.get_figwidth() >= WHOLE))
 
 
 def picture_of(check: Check) -> Picture | None:

@@ -131,6 +131,7 @@ def _numbers(result: Any) -> np.ndarray:
     if result is None:
         raise WrongResult("returned nothing: expected a data vector; try a return statement in the simulator")
     try:
+        result = result.detach().cpu().numpy() if hasattr(result, "detach") else result  # a tensor with a gradient
         return np.array(result, dtype=np.float64)
     except (TypeError, ValueError) as error:
         kind = type(result).__name__
