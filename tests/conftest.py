@@ -23,8 +23,8 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 # Tests compile many programs and run them briefly: two thirds of their time would be the compiler's.  (Without any
 # optimisation what runs takes longer than is won.  A flag that a later XLA does not know stops it, and is named.)
 FLAGS = "--xla_backend_optimization_level=1"
-if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones have no such flag, and would stop
-    FLAGS += " --xla_cpu_use_fusion_emitters=false"
+if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # later ones may have no such flags, and would stop
+    FLAGS += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ.setdefault("XLA_FLAGS", FLAGS)
 
 import jax
@@ -48,6 +48,9 @@ def pytest_collection_modifyitems(items):
         return LONG.index(room) if room in LONG else len(LONG)
 
     items.sort(key=rank)
+    for item in items:  # a file stays in one process; files that name a group stay together, and compile once
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(HERE))))
 
 
 @pytest.fixture(autouse=True)

@@ -141,7 +141,7 @@ def test_a_run_that_died_while_sampling_is_resumed(finished, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(finished.out, copy)
     (copy / "draws.nc").unlink()
-    result = unle("resume", copy, finished.folder / "model.py", "--json")
+    result = unle("resume", copy, finished.folder / "model.py", "--json", "--no-report")
     assert result.exit_code == 0, result.output
     assert set(json.loads(result.stdout)["seconds"]) == {"sample"}
     np.testing.assert_array_equal(Draws.load(copy / "draws.nc").values, Draws.load(finished.out / "draws.nc").values)

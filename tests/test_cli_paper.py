@@ -6,11 +6,17 @@ import pytest
 from typer.testing import CliRunner
 
 from unle.cli import app
+from unle.diagnose import run_checks
 
 RUN = ["run", "bimodal", "--paper", "--observation", "1"]
 
 
-def test_a_run_of_the_paper_is_kept_and_said_to_be_one(tmp_path):
+@pytest.mark.parametrize(
+    "checks", [["outlier", "training", "sampler"], pytest.param(None, marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_a_run_of_the_paper_is_kept_and_said_to_be_one(tmp_path, monkeypatch, checks):
+    if checks:
+        monkeypatch.setattr("unle.diagnose.default_checks", lambda run: run_checks(run, checks))
     options = ["--budget", "100", "--iterations", "2", "--draws", "200", "--out", str(tmp_path / "run")]
     result = CliRunner().invoke(app, [*RUN, *options])
     assert result.exit_code == 0, result.output

@@ -145,7 +145,9 @@ def test_the_exact_posterior_is_that_of_the_observation_drawn(tmp_path):
         figure, shown, x_o = density_figures.bimodal(ResultsQuery(store), ("aunle", "nle", "sunle"))
     assert shown == ["aunle", "sunle"]  # nle has draws of another observation
     np.testing.assert_array_equal(x_o, toy.observation(3))
-    assert figure is not None
+    titles = {axis.get_title() for axis in figure.axes}
+    assert {"exact posterior", "AUNLE: draws", "SUNLE: draws"} <= titles
+    assert "NLE: draws" not in titles
 
 
 def test_times_of_machines_stay_apart_and_compiled_runs_count_alone(tmp_path):

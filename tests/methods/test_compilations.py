@@ -20,6 +20,8 @@ from unle.train import (
     LogNormaliserTraining,
     PairedChains,
     Rows,
+    energy_fit,
+    gaussian_network,
 )
 
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])

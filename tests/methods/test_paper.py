@@ -22,7 +22,7 @@ SHIFT = np.array([1.0, 1.0])
 X_O = np.zeros(2)
 PRIOR = unle.Prior.uniform(low=[-3.0, -3.0], high=[3.0, 3.0])
 CHAINS = PersistentChains(n=900, moves=10, own_steps=True)  # one at each row of training
-SMALL = {"iterations": 150, "batch": 256, "width": 24, "depth": 3}
+SMALL = {"iterations": 150, "batch": 256, "width": 24, "depth": 2}
 
 
 def simulate(theta, rng):
@@ -54,7 +54,14 @@ def of_the_prior():
     return distance(PRIOR.sample(DRAWS, seed=9))
 
 
-@pytest.mark.parametrize("particles", [CHAINS, WarmSmc(n=256, temperatures=4)], ids=["chains", "smc"])
+@pytest.mark.parametrize(
+    "particles",
+    [
+        pytest.param(CHAINS, id="chains"),
+        # Particles of this kind are quickly tested in `statistical/test_training.py`.
+        pytest.param(WarmSmc(n=256, temperatures=4), id="smc", marks=pytest.mark.slow),
+    ],
+)
 def test_aunle_of_the_paper_finds_both_modes(simulations, of_the_prior, particles):
     records = []
     method = unle.AUNLE.paper(PRIOR, particles=particles, **SMALL)
@@ -109,6 +116,7 @@ def test_sunle_of_the_paper_finds_both_modes(of_the_prior, normaliser):
     assert [done.simulations for done in run.rounds] == [500, 500]
 
 
+@pytest.mark.slow
 def test_a_sign_error_shows_in_rounds_too(of_the_prior, monkeypatch):
     monkeypatch.setattr(training, "energy_gap", wrong)
     with warnings.catch_warnings():

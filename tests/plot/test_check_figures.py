@@ -50,11 +50,31 @@ def test_predictive_shows_x_o(dim):
     assert "x_o" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def test_small_figures(calibration):
+def test_the_outlier_figure_shows_every_distance_and_x_o_among_them():
     rng = np.random.default_rng(2)
-    assert plot.outlier_distances(outlier(rng.normal(size=(100, 2)), np.zeros(2))).axes
-    logs = rng.normal(size=(50, 3))
-    assert plot.member_means(ensemble_agreement(logs, rng.normal(size=(50, 2)), ("a", "b"))).axes
+    check = outlier(rng.normal(size=(100, 2)), np.array([9.0, 9.0]))
+    axis = plot.outlier_distances(check).axes[0]
+    assert sum(bar.get_height() for bar in axis.patches) == len(check.arrays["distances"])
+    (line,) = axis.lines
+    assert line.get_xdata()[0] == pytest.approx(check.arrays["observed"][0])
+    assert line.get_xdata()[0] > max(bar.get_x() + bar.get_width() for bar in axis.patches)  # far from all of them
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["simulations", "x_o"]
+
+
+def test_members_are_drawn_at_their_means():
+    rng = np.random.default_rng(2)
+    check = ensemble_agreement(rng.normal(size=(50, 3)), rng.normal(size=(50, 2)), ("a", "b"))
+    axis = plot.member_means(check).axes[0]
+    members = [line.get_ydata() for line in axis.lines if len(line.get_xdata()) == 2 and line.get_marker() == "o"]
+    np.testing.assert_allclose(members, check.arrays["means"])
+    assert len(members) == 3
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["a", "b"]
+    low, high = axis.get_ylim()
+    assert low < np.min(members)
+    assert np.max(members) < high
+
+
+def test_bars_are_as_long_as_the_stages_took():
     figure = plot.run_time([{"stage": "seconds", "fit": 2.0}, {"stage": "seconds", "fit": 1.0, "sample": 1.0}])
     assert [bar.get_width() for bar in figure.axes[0].patches] == [1.0, 3.0]
     with pytest.raises(InputError, match="at least one stage"):
@@ -100,10 +120,10 @@ def test_conditional_pairs_have_one_cell_per_pair():
 def test_31_parameters_are_drawn_quickly_with_legible_names():
     rng = np.random.default_rng(5)
     draws = rng.normal(size=(10_000, 31))
-    start = time.perf_counter()
+    start = time.process_time()
     figure = plot.pairs(draws, [f"parameter_{i}" for i in range(31)], truth=np.zeros(31))
     figure.savefig(__import__("io").BytesIO(), dpi=100)
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20  # seconds of this process, however busy the machine is
     axis = figure.axes[0]
     names = [label.get_text() for label in axis.get_xticklabels()]
     assert names == [f"parameter_{i}" for i in range(31)]
