@@ -22,7 +22,7 @@ SHIFT = np.array([1.0, 1.0])
 X_O = np.zeros(2)
 PRIOR = unle.Prior.uniform(low=[-3.0, -3.0], high=[3.0, 3.0])
 CHAINS = PersistentChains(n=900, moves=10, own_steps=True)  # one at each row of training
-SMALL = {"iterations": 150, "batch": 256, "width": 24, "depth": 2}
+SMALL = {"iterations": 150, "batch": 256, "width": 24, "depth": 3}
 
 
 def simulate(theta, rng):
