@@ -1,7 +1,6 @@
 """AUNLE from simulations to a posterior, on problems of one dimension whose answer is known."""
 
 import threading
-from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -161,24 +160,7 @@ def test_the_original_algorithm():
     assert draws.std() == pytest.approx(17**-0.5, rel=0.5)
 
 
-def test_repeated_measurements_share_a_base_from_fit_to_draws(tmp_path, small_aunle):
-    """Four measurements of theta squared: two modes, told by a base of one measurement."""
-    rng, notes = np.random.default_rng(0), Notes()
-    theta = rng.normal(size=(ROWS, 1))
-    x = theta**2 + 0.3 * rng.normal(size=(ROWS, 4))
-    training = EnergyTraining(width=4, depth=1, iterations=1)
-    posterior = replace(small_aunle, training=training).fit((theta, x), seed=1, on_metrics=notes)
-    assert notes[-1]["repeats"] == 4
-    posterior.save(tmp_path / "posterior")
-    x_o = [0.8, 1.2, 1.1, 0.9]
-    draws = np.asarray(unle.Posterior.load(tmp_path / "posterior").sample(x_o, DRAWS, seed=2))
-    np.testing.assert_array_equal(draws, np.asarray(posterior.sample(x_o, DRAWS, seed=2)))
-    assert 0.2 < (draws < 0).mean() < 0.8
-    assert np.abs(draws).mean() == pytest.approx(1.0, abs=0.15)
-
-
-@pytest.mark.slow
-def test_four_points_in_the_plane_have_four_modes(tmp_path):
+def test_repeated_measurements_share_a_base_from_fit_to_draws(tmp_path):
     """SLCP: four points in the plane, whose four modes a base of the whole tells apart badly."""
     task, notes = unle.task("slcp"), Notes()
     theta = task.prior.sample(400, seed=0)
