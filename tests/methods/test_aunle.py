@@ -1,6 +1,7 @@
 """AUNLE from simulations to a posterior, on problems of one dimension whose answer is known."""
 
 import threading
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -160,7 +161,31 @@ def test_the_original_algorithm():
     assert draws.std() == pytest.approx(17**-0.5, rel=0.5)
 
 
-def test_repeated_measurements_share_a_base_from_fit_to_draws(tmp_path):
+def test_repeated_measurements_share_a_base_from_fit_to_draws(tmp_path, small_aunle, agreement):
+    """Four measurements of noise whose size is |theta| + 0.1: two modes alike, told by a base of one measurement."""
+    rng, notes = np.random.default_rng(0), Notes()
+    theta = rng.normal(size=(ROWS, 1))
+    x = (np.abs(theta) + 0.1) * rng.normal(size=(ROWS, 4))
+    method = replace(small_aunle, training=EnergyTraining(width=4, depth=1, iterations=1))
+    posterior = method.fit((theta, x), seed=1, on_metrics=notes)
+    assert notes[-1]["repeats"] == 4
+    posterior.save(tmp_path / "posterior")
+    x_o = np.array([0.8, 1.2, 1.1, 0.9])
+    draws = np.asarray(posterior.sample(x_o, DRAWS, seed=2))
+    np.testing.assert_array_equal(np.asarray(Posterior.load(tmp_path / "posterior").sample(x_o, DRAWS, seed=2)), draws)
+    size = np.linspace(0, 5, 5001)
+    log_weights = -0.5 * size**2 - 4 * np.log(size + 0.1) - 0.5 * np.sum(x_o**2) / (size + 0.1) ** 2
+    weights = np.exp(log_weights - log_weights.max())
+    mean = np.average(size, weights=weights)
+    sd = np.sqrt(np.average((size - mean) ** 2, weights=weights))
+    exact = agreement(mean, sd, rows=ROWS, leverage=8)  # one for each unit of the network
+    assert exact.errors(np.abs(draws))[0] < 1
+    assert exact.errors(np.abs(posterior.sample(2 * x_o, DRAWS, seed=2)))[0] > 1  # companion: other data
+    assert abs((draws < 0).mean() - 0.5) < 3.3 * np.sqrt(0.25 * 4 / DRAWS + 0.25**2 * 8 / ROWS)
+
+
+@pytest.mark.slow
+def test_four_points_in_the_plane_have_four_modes(tmp_path):
     """SLCP: four points in the plane, whose four modes a base of the whole tells apart badly."""
     task, notes = unle.task("slcp"), Notes()
     theta = task.prior.sample(400, seed=0)
