@@ -19,6 +19,7 @@ from unle.samplers import (
     AbstractProposal,
     ExchangeTarget,
     LogDensity,
+    Room,
     SurrogateWalks,
     Sweep,
     TemperedInner,
@@ -140,8 +141,7 @@ class Exchange(AbstractDoublyIntractableSampler):
             key_exchange,
             starts,
             target,
-            keep=-(-n // starts.shape[0]),
-            wanted=None if wanted is None else -(-wanted // starts.shape[0]),
+            keep=_room(n, wanted, starts.shape[0]),
             thin=self.thin,
             warm_up=self.warm_up,
             proposal=self.proposal,
@@ -200,11 +200,15 @@ class WalkingExchange(AbstractDoublyIntractableSampler):
             key,
             positions,
             target._replace(log_z=None),
-            keep=-(-n // positions.shape[0]),
-            wanted=None if wanted is None else -(-wanted // positions.shape[0]),
+            keep=_room(n, wanted, positions.shape[0]),
             thin=self.thin,
             warm_up=self.warm_up,
             proposal=self.proposal,
             inner=self.inner,
         )
         return Sampled(run.draws, run.acceptance, jnp.full((1,), jnp.nan), None, run.inner)
+
+
+def _room(n: int, wanted: Int[Array, ""] | None, chains: int) -> Room:
+    """Return how many draws of each chain there is room for, and how many are wanted."""
+    return Room(-(-n // chains), None if wanted is None else -(-wanted // chains))

@@ -26,6 +26,7 @@ from unle.samplers import (
     Mala,
     Nuts,
     PerChainStepSize,
+    Room,
     SharedStepSize,
     Sweep,
     TemperedPath,
@@ -157,8 +158,7 @@ class TemperedSmc(AbstractPosteriorSampler):
                 sweep=sweep,
                 ess_target=self.ess_target,
                 settle=self.settle,
-                keep=keep,
-                wanted=kept,
+                keep=Room(keep, kept),
             )
 
         starts = over_devices(prior_draws.reshape(self.islands, per_island, -1), axes=2)
@@ -282,8 +282,8 @@ def _warmed_up(
     chains = starts.shape[0]
     keep = -(-n // chains)
     kept = None if wanted is None else -(-wanted // chains)
-    how = {"steps": keep * settings.thin, "keep": keep, "wanted": kept, "adapt": False}
-    last = run(keys[2], positions, whitening, step_state, **how)
+    steps, room = keep * settings.thin, Room(keep, kept)
+    last = run(keys[2], positions, whitening, step_state, steps=steps, keep=room, adapt=False)
     assert last.draws is not None
     draws = jax.vmap(jax.vmap(whitening.colour))(last.draws)
     return Sampled(draws, last.acceptance, jnp.full(chains, jnp.nan), None)

@@ -19,6 +19,7 @@ from unle.samplers.inner import AbstractInner, Family, FollowingInner, InnerDraw
 from unle.samplers.kernels import AbstractKernel, Hmc, KernelInfo, LogDensity, Mala, Nuts, RandomWalk
 from unle.samplers.particles import (
     Particles,
+    Room,
     choose_rows,
     ess,
     largest_log_power,
@@ -56,6 +57,7 @@ __all__ = [
     "PerChainStepSize",
     "RandomWalk",
     "RejectionInner",
+    "Room",
     "SharedStepSize",
     "StepSizeState",
     "SurrogateWalks",

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.samplers.devices import over_devices
-from unle.samplers.kernels import AbstractKernel, KernelState, Mala
+from unle.samplers.kernels import AbstractKernel, Mala
+from unle.samplers.particles import Room
 from unle.samplers.step_size import AbstractStepSize, PerChainStepSize, SharedStepSize, StepSizeState
 
 
@@ -43,8 +44,7 @@ def run_chains(
     step_size: AbstractStepSize | None = None,
     step_state: StepSizeState | None = None,
     conditions: Any = None,
-    keep: int = 0,
-    wanted: Int[Array, ""] | None = None,
+    keep: int | Room = 0,
     adapt: bool = True,
 ) -> ChainRun:
     """Move every chain `steps` times.
@@ -62,12 +62,9 @@ def run_chains(
         step_state: the controller's state from an earlier run; None starts it.
         conditions: a pytree of arrays with leading axis `chain`, when each chain has a target of its own (one
             parameter vector each, say).
-        keep: number of draws to keep of each chain, evenly spaced over the run; must divide `steps`.
-        wanted: chains end after so many of these draws; it may change without another compilation. All by default.
+        keep: number of draws to keep of each chain, evenly spaced over the run; must divide `steps`.  With a `Room`,
+            chains end after as many of them as are wanted.
         adapt: False freezes the step size, which makes the run an exactly invariant Markov chain.
-
-    Returns:
-        A `ChainRun`.
 
     Example:
         >>> import jax.numpy as jnp, jax.random as jr
@@ -79,15 +76,13 @@ def run_chains(
     """
     kernel = Mala() if kernel is None else kernel
     step_size = SharedStepSize() if step_size is None else step_size
+    keep, wanted = Room.of(keep)
     _check_run(positions, steps, keep)
     n_chains = positions.shape[0]
     step_state = step_size.init(n_chains) if step_state is None else step_state
 
     def density_of(condition):
         return log_density if condition is None else lambda x: log_density(x, condition)
-
-    def init(position, condition) -> KernelState:
-        return kernel.init(position, density_of(condition))
 
     def move(key, state, epsilon, condition):
         return kernel.step(key, state, density_of(condition), epsilon)
@@ -112,7 +107,8 @@ def run_chains(
     blocks = max(keep, 1)
     made = steps if wanted is None else steps // blocks * jnp.minimum(wanted, blocks)
     zeros = jnp.zeros(n_chains)
-    start = (jax.vmap(init)(over_devices(positions), conditions), step_state, zeros, zeros)
+    states = jax.vmap(lambda x, condition: kernel.init(x, density_of(condition)))(over_devices(positions), conditions)
+    start = (states, step_state, zeros, zeros)
     each = (jr.split(key, blocks), jnp.arange(blocks))
     (states, step_state, acceptance, moved), record = jax.lax.scan(one_block, start, each)
     # The scan stacks draws as (draw, chain, dim): swap the axes, a reshape would interleave the chains.

@@ -24,13 +24,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.samplers.devices import over_devices
 from unle.samplers.inner import AbstractInner, Family, InnerDraw, TemperedInner
 from unle.samplers.kernels import AbstractKernel, Mala
-from unle.samplers.particles import choose_rows
+from unle.samplers.particles import Room, choose_rows
 from unle.samplers.proposals import AbstractProposal, ExchangeTarget, OuterState, Walk
 from unle.samplers.step_size import SharedStepSize, StepSizeState
 from unle.samplers.whitening import Whitening, fit_whitening
@@ -81,8 +81,7 @@ def exchange(
     positions: Float[Array, "chain dim"],
     target: ExchangeTarget,
     *,
-    keep: int,
-    wanted: Int[Array, ""] | None = None,
+    keep: int | Room,
     thin: int = 1,
     warm_up: int = 0,
     proposal: AbstractProposal | None = None,
@@ -96,8 +95,7 @@ def exchange(
         key: randomness of the run.
         positions: where each chain starts.
         target: the posterior.
-        keep: draws to keep of each chain, or to have room for.
-        wanted: draws to keep in that room, a number that may change without another compilation; all by default.
+        keep: draws to keep of each chain.
         thin: exchange steps between kept draws.
         warm_up: steps made beforehand (rounded up to a multiple of `thin`). In them, and only in them, step sizes and
             the covariance of proposals are adapted: afterwards the run is a Markov chain.
@@ -105,9 +103,6 @@ def exchange(
         inner: how auxiliary variables are drawn; by tempering by default.
         bridges: densities between u' and u, K.
         archive: points whose differences `SurrogateWalks` use; `positions` by default.
-
-    Returns:
-        An `ExchangeRun`.
 
     Example:
         >>> import jax, jax.numpy as jnp, jax.random as jr
@@ -121,6 +116,7 @@ def exchange(
         >>> bool(abs(run.draws.mean() - 1.0) < 0.1)
         True
     """
+    keep, wanted = Room.of(keep)
     _check(positions, keep, thin, warm_up, target.rows, bridges)
     inner = TemperedInner() if inner is None else inner
     archive = positions if archive is None else archive

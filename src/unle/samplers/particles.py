@@ -9,7 +9,7 @@ Resampling trades unequal weights for repeated points.
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -18,6 +18,18 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int
 
 Tree = TypeVar("Tree")
+
+
+class Room(NamedTuple):
+    """Room for draws, and how many are wanted: a number that may change without another compilation; None for all."""
+
+    size: int
+    wanted: Int[Array, ""] | None = None
+
+    @classmethod
+    def of(cls, keep: "int | Room") -> "Room":
+        """Return the room for so many draws."""
+        return keep if isinstance(keep, Room) else cls(keep)
 
 
 class Particles(eqx.Module):

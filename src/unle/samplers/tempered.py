@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.samplers.kernels import LogDensity
-from unle.samplers.particles import ess, largest_log_power, log_mean_exp, systematic_indices
+from unle.samplers.particles import Room, ess, largest_log_power, log_mean_exp, systematic_indices
 from unle.samplers.step_size import StepSizeState
 from unle.samplers.sweep import LANGEVIN_STEP, Sweep, TemperedParticles, unevaluated
 
@@ -97,8 +97,7 @@ def tempered_smc(
     ess_target: float = 0.6,
     max_sweeps: int = 3,
     settle: int = 2,
-    keep: int = 1,
-    wanted: Int[Array, ""] | None = None,
+    keep: int | Room = 1,
     max_temperatures: int = 60,
 ) -> TemperedRun:
     """Draw from r e^l, starting from draws of r. Meant to be called inside `jax.jit`.
@@ -113,12 +112,8 @@ def tempered_smc(
         max_sweeps: at each temperature. A new temperature is tried as soon as the positions correlate by less
             than one half, in every coordinate, with those before the sweeps.
         settle: further sweeps at temperature 1 before the first draw is kept.
-        keep: draws to keep of each particle, or to have room for.
-        wanted: draws to keep in that room, a number that may change without another compilation; all by default.
+        keep: draws to keep of each particle.
         max_temperatures: of which the first is 0, and the last goes to 1 whatever the ESS.
-
-    Returns:
-        A `TemperedRun`.
 
     Example:
         >>> import jax, jax.numpy as jnp, jax.random as jr
@@ -134,6 +129,7 @@ def tempered_smc(
     """
     sweep = Sweep() if sweep is None else sweep
     settings = _Settings(log_reference, log_tilt, sweep, ess_target, max_sweeps, settle, max_temperatures)
+    keep, wanted = Room.of(keep)
     _check(positions, keep, settings)
     zero, zero_count = jnp.zeros(()), jnp.zeros((), int)
     start = _Progress(

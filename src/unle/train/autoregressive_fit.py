@@ -139,8 +139,8 @@ def _train(
     trained = Trained(bases.net, *zeros)
     begun = Weights(trained, eqx.filter_vmap(_optimiser().init)(trained), trained)
     first = begun, bases, np.full(splits.held_out.shape, -np.inf)
-    how = {"steps": CHUNK, "patience": Patience(float("inf")), "title": "Fitting an autoregressive base"}
-    _, best, scores = run(chunk, first, range(steps // CHUNK), **how).state
+    patience, title = Patience(float("inf")), "Fitting an autoregressive base"
+    _, best, scores = run(chunk, first, range(steps // CHUNK), steps=CHUNK, patience=patience, title=title).state
     same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape)), design.standardiser)
     return replace(best, standardiser=same), scores
 
@@ -177,8 +177,8 @@ def _chunk(weights: Weights, bases, t, y, train, pairs: Int[Array, "member step 
         def step(weights: Weights, batch):
             pairs, rate = batch
             gradient = jax.grad(loss)(weights.trained, pairs)
-            scaled = {"average": AVERAGE, "change": lambda updates: jax.tree.map(lambda leaf: rate * leaf, updates)}
-            return update(_optimiser(), weights, gradient, **scaled), None
+            scale = partial(jax.tree.map, lambda leaf: rate * leaf)
+            return update(_optimiser(), weights, gradient, average=AVERAGE, change=scale), None
 
         return jax.lax.scan(step, weights, (pairs, rates))[0]
 
