@@ -71,6 +71,9 @@ def main() -> None:
     beside("pairs31", [plot.pairs(draws, [f"parameter_{i + 1}" for i in range(31)], truth=np.zeros(31))], 100)
     names = ["gain", "decay", "offset", "noise"]
     beside("pairs", [plot.pairs(1.2 * draws[:, :4] + 0.3, names, reference=draws[:, 4:8] @ chol(draws), truth=4 * [0])])
+    series = np.cumsum(rng.normal(size=(2000, 40)), axis=1)
+    near = series[:1] + 0.25 * series[1:500]
+    beside("observation", [plot.observation(series[0], simulations=series, replicas=near)])
     some = draws[:, :5]
     beside("marginals", [plot.marginals(some, prior=4 * rng.normal(size=(4000, 5)), mode=np.zeros(5))])
     beside("conditional", [plot.conditional_pairs(conditional(Ring(), np.zeros(1), np.zeros(3)))])  # pyright: ignore

@@ -1,6 +1,7 @@
 """Posterior draws, with the axes and the numbers that say how far to trust them."""
 
 import json
+import os
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +80,7 @@ class Draws:
         return len(self), self.values.shape[-1]
 
     def to_arviz(self):
-        """Return an ArviZ DataTree with groups `posterior`, `observed_data` and `sample_stats` where known.
+        """Return an ArviZ DataTree with groups `posterior` and `observed_data`; for its plots, `pip install arviz`.
 
         A "/" in a parameter's name is written "|" there: in a tree, and in its files, "/" leads from group to group.
         """
@@ -125,7 +126,8 @@ class Draws:
             self.to_arviz().to_netcdf(temporary, engine="h5netcdf")
             temporary.replace(path)
         except OSError as error:
-            raise StoreError(f"{path} could not be written: {error.strerror or error}.") from error
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise StoreError(f"{path} could not be written: {why}.") from error
         return path
 
     @classmethod
