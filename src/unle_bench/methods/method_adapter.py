@@ -126,7 +126,7 @@ class Sequential(AbstractMethodAdapter):
     """A method that simulates in rounds around one observation.
 
     Args:
-        build: from a task and a simulator to something with `begin` and `drive`, as `unle.SUNLE` has them.
+        build: from a task and a simulator to something with `begin` and `run_rounds`, as `unle.SUNLE` has them.
         rounds: of simulations.
         needs: raises an error if a package is missing.
     """
