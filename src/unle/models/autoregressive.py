@@ -37,6 +37,7 @@ MAX_LOG_SCALE = 9.0
 SMALLEST_VARIANCE = 1e-4  # of the past, in the network's eyes
 LINEAR_RANGE = 3.0  # values of the past that a network sees nearly as they are; beyond, their logarithm
 HALVINGS, NEWTON_STEPS = 30, 6
+FAR = 20.0  # standard deviations
 
 
 class Normals(NamedTuple):
@@ -188,13 +189,19 @@ def _lower_quantile(log_p: Float[Array, ""]) -> Float[Array, ""]:
     """Return v <= 0 with log Phi(v) = log p, by Newton's method from below: log Phi is concave."""
     v = -jnp.sqrt(jnp.maximum(-2 * (log_p + jnp.log(2.0)), 0.0))
     for _ in range(NEWTON_STEPS):
-        log_cdf = log_ndtr(v)
-        v = v - (log_cdf - log_p) * jnp.exp(log_cdf + 0.5 * jnp.square(v) + 0.5 * LOG_2PI)
+        v = v - (log_ndtr(v) - log_p) * _mills(v)
     return jnp.minimum(v, 0.0)
+
+
+def _mills(v: Float[Array, ""]) -> Float[Array, ""]:
+    """Return Phi(v) / phi(v), v <= 0; far out by its expansion, where both are beyond the precision of a float."""
+    far = jnp.minimum(v, -FAR)
+    near = jnp.exp(log_ndtr(v) + 0.5 * jnp.square(jnp.maximum(v, -FAR)) + 0.5 * LOG_2PI)
+    return jnp.where(v < -FAR, (jnp.square(far) - 1) / -(far**3), near)
 
 
 @_lower_quantile.defjvp
 def _slope_of_quantile(primals, tangents):
     (log_p,), (change,) = primals, tangents
     v = _lower_quantile(log_p)
-    return v, change * jnp.exp(log_p + 0.5 * jnp.square(v) + 0.5 * LOG_2PI)
+    return v, change * _mills(v)

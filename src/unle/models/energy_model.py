@@ -125,6 +125,8 @@ class EnergyModel(eqx.Module):
 
     def log_density(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, ""]:
         """Return log q0(w | t) - E, the log-likelihood up to the constant."""
+        if isinstance(self.energy, NoEnergy):
+            return self.base.log_density(t, w)
         log_base, seen = self.base.log_density_and_features(t, w)
         return log_base - self.energy(t, seen)
 

@@ -31,6 +31,10 @@ class AbstractView(AbstractBaseWrapper):
     def features(self, t, w):
         return self.log_density_and_features(t, w)[1]
 
+    def log_density(self, t, w):
+        """Return that of the base, which may be cheaper than v is."""
+        return self.base.log_density(t, w)
+
 
 class OneView(AbstractView):
     """The base's own features, and the distance."""
@@ -39,7 +43,8 @@ class OneView(AbstractView):
 
     def log_density_and_features(self, t, w):
         v, log_det = self.base.whiten_with_log_det(t, w)
-        seen = jnp.append(self.base.features(t, w), distance(self.base, v))
+        own = self.base.seen(v) if self.base.sees_whitened() else self.base.features(t, w)
+        seen = jnp.append(own, distance(self.base, v))
         return self.log_density_whitened(v) + log_det, seen
 
     def features_whitened(self, t, v):
