@@ -130,10 +130,11 @@ class PaperSUNLE(AbstractSequential):
     # the network that learns log Z(theta) are taken.
     normaliser: AbstractNormaliser = ByExchange()
     training: PaperTraining = PaperTraining(CHAINS, iterations=500, chunk=10)  # of the energy in each round
-    exchange: WalkingExchange = WalkingExchange()  # how a posterior is sampled whose Z(theta) is not learned
+    # how a posterior is sampled whose Z(theta) is not learned; steps of chains as in the authors' code, here and below
+    exchange: WalkingExchange = WalkingExchange(warm_up=500, thin=20)
     inner_moves: int = eqx.field(static=True, default=100)  # steps of the chain behind each auxiliary draw
     divi: DiviChains = DiviChains()  # chains behind the gradients of log Z(theta)
-    sampler: WarmChains = WarmChains()  # how a posterior is sampled whose Z(theta) is learned
+    sampler: WarmChains = WarmChains(warm_up=250, thin=20)  # how a posterior is sampled whose Z(theta) is learned
 
     def __check_init__(self):
         if not isinstance(self.normaliser, ByExchange | Divi | Online):
