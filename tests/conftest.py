@@ -7,19 +7,18 @@ import os
 import shutil
 import tempfile
 from importlib.metadata import version
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # tolerances are for the CPU; set the variable to try others
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("UNLE_AHEAD", "0")  # two cores are busy with tests; most fits are never drawn from
-os.environ.setdefault("UNLE_CACHE", "0")  # nothing is taken from, or left in, the cache of whoever runs the tests
 FOLDER = tempfile.mkdtemp(prefix="unle-tests-")
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 os.environ["UNLE_STATE"] = FOLDER  # not the one of whoever runs the tests
-# All processes of one run of the tests share what they compile.  Give a folder of your own to keep it for the next run.
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(FOLDER) / "compiled")
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+# Processes share what they compile, with each other and with the next run; `make clean` removes it.
+HERE = Path(__file__).parent
+os.environ.setdefault("UNLE_CACHE", str(HERE.parent / ".pytest_cache" / "compiled"))
 # Tests compile many programs and run them briefly: two thirds of their time would be the compiler's.  (Without any
 # optimisation what runs takes longer than is won.  A flag that a later XLA does not know stops it, and is named.)
 FLAGS = "--xla_backend_optimization_level=1"
@@ -31,9 +30,14 @@ import jax
 import jax.random as jr
 import pytest
 
+# By its file: the package is not to be imported before the type checks are in place, and JAX looks for the folder once.
+_spec = spec_from_file_location("compile_cache_of_tests", HERE.parent / "src" / "unle" / "compile_cache.py")
+_cache = module_from_spec(_spec)
+_spec.loader.exec_module(_cache)
+_cache.enable_compile_cache()
+
 # Files that take longest come first: a long file that begins last leaves all processes but one waiting.
 LONG = ("methods", "test_cli.py", "statistical", "report", "train", "posterior", "samplers", "diagnose")
-HERE = Path(__file__).parent
 
 
 def pytest_configure(config):

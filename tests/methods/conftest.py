@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from unle.methods import AUNLE, region_fit, training_pairs
+from unle.methods import AUNLE, region_fit, rounds, training_pairs
 from unle.posterior import TemperedSmc
 from unle.samplers import Sweep
 from unle.space import Prior
@@ -73,9 +73,12 @@ def small_aunle():
     )
 
 
-@pytest.fixture(autouse=True)
-def _quick_validity(monkeypatch):
-    """The default has ten networks of four layers, for simulators that fail in many ways; here are two coefficients."""
+@pytest.fixture(autouse=True, scope="module")
+def _quick_parts():
+    """Networks of P(valid) and samplers of proposals that suit one or two parameters."""
     settings = ValidityTraining(members=4, width=32, depth=2, iterations=1500, patience=5)
-    for module in (region_fit, training_pairs):
-        monkeypatch.setattr(module, "fit_validity", partial(fit_validity, settings=settings))
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (region_fit, training_pairs):
+            patch.setattr(module, "fit_validity", partial(fit_validity, settings=settings))
+        patch.setattr(rounds, "TemperedSmc", lambda: TemperedSmc(2, 1000, Sweep(walks=6, langevin=0)))
+        yield

@@ -14,12 +14,12 @@ from unle.methods.round_history import Round
 from unle.methods.rounds import RoundState
 from unle.models import AlwaysValid
 from unle.space import Prior
-from unle.train import DataParticles, EnergyTraining, GaussianTraining, ValidityFit, ValidityTraining, fit_validity
+from unle.train import GaussianTraining, ValidityFit, ValidityTraining, fit_validity
 
 PRIOR = Prior.uniform([-2.0], [2.0])
 NOISE = 0.3
 X_O = 0.5
-SMALL = EnergyTraining(DataParticles(n=64, pool=512, validation=512), width=8, depth=1, iterations=100)  # energies
+BUDGET = 500  # one for all: what is compiled for it serves again
 
 
 def test_a_box_around_the_observation_in_units_of_the_data():
@@ -77,7 +77,7 @@ def share_lost(theta):
 @pytest.fixture(scope="module")
 def one_round() -> RoundState:
     base = GaussianTraining(width=8, depth=1, iterations=200, batch=128, chunk=50)
-    method = SUNLE(PRIOR, base=base, training=SMALL, members=2)
+    method = SUNLE(PRIOR, base=base, proposals="bases", members=2)
     state = method.begin([X_O], budget=3000, rounds=[2000, 1000], seed=0)
     theta = state.propose()
     settings = ValidityTraining(members=4, width=32, iterations=2000, patience=5)
@@ -134,8 +134,8 @@ def _moments(values, weights):
 
 def test_without_failures_all_data_count():
     base = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
-    method = SUNLE(PRIOR, base=base, training=SMALL, members=1)
-    state = method.begin([X_O], budget=200, rounds=2, seed=0)
+    method = SUNLE(PRIOR, base=base, proposals="bases", members=1)
+    state = method.begin([X_O], budget=BUDGET, rounds=[100, 400], seed=0)
     theta = state.propose()
     state = method.update(state, (theta, np.where(np.arange(100)[:, None] < 5, theta + 40.0, theta)))
     assert state.fitting.near(state.simulations).all()
@@ -158,8 +158,8 @@ def test_data_are_kept_if_nothing_can_be_learned_of_where_they_come_out_far(monk
     flags = Flags()
     monkeypatch.setattr(region_fit, "fit_validity", flags)
     base = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
-    method = SUNLE(PRIOR, base=base, training=SMALL, members=1)
-    state = method.begin([X_O], budget=500, rounds=[400, 100], seed=0)
+    method = SUNLE(PRIOR, base=base, proposals="bases", members=1)
+    state = method.begin([X_O], budget=BUDGET, rounds=[400, 100], seed=0)
     theta = state.propose()
     x = simulated(theta, 2)
     state = method.update(state, (theta, x))
@@ -173,8 +173,8 @@ def test_data_are_kept_if_nothing_can_be_learned_of_where_they_come_out_far(monk
 def test_a_round_with_few_valid_simulations_borrows_from_those_before(monkeypatch):
     monkeypatch.setattr(region_fit, "fit_validity", Flags())
     base = GaussianTraining(width=8, depth=1, iterations=50, batch=64, chunk=50)
-    method = SUNLE(PRIOR, base=base, training=SMALL, members=1)
-    state = method.begin([X_O], budget=240, rounds=[200, 40], seed=0)
+    method = SUNLE(PRIOR, base=base, proposals="bases", members=1)
+    state = method.begin([X_O], budget=BUDGET, rounds=[200, 40, 260], seed=0)
     theta = state.propose()
     state = state.recall(
         (theta, simulated(theta, 3)), Round(0, 200, 1.0, 0, 1.0, 0.0, 1.0, 0.0), np.linspace(0.0, 1.0, 1000)[:, None]

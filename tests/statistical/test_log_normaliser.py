@@ -120,7 +120,7 @@ def distance(net):
     return float(np.mean(np.abs(np.asarray(probabilities(net, jnp.asarray(fresh, jnp.float32))) - truth(fresh))))
 
 
-SMALL = ValidityTraining(width=32, depth=2, iterations=1500, patience=5)
+SMALL = ValidityTraining(members=4, width=32, depth=2, iterations=1500, patience=5)
 
 
 def test_validity_is_calibrated_and_reweighted_classes_would_not_be(flags):
@@ -144,7 +144,7 @@ def test_what_failed_simulations_left_behind_helps_to_tell_where_others_fail():
     valid = margin > 1
     x = np.column_stack([margin, np.where(valid, 1.0, np.nan)])
     few, fresh = slice(800), slice(1000, None)
-    settings = ValidityTraining(width=32, depth=2, iterations=600, patience=6)
+    settings = ValidityTraining(members=4, width=32, depth=2, iterations=600, patience=6)
 
     def cross_entropy(x):
         fit = fit_validity(jr.key(7), theta[few], valid[few], x=x, settings=settings)
