@@ -13,6 +13,7 @@ from unle.cli.build import build, check_settings
 from unle.cli.console import Stages, say
 from unle.cli.model import Model
 from unle.cli.observation import fit_to
+from unle.cli.output import say_traceback
 from unle.cli.sequential import fit_in_rounds
 from unle.cli.settings import ExecutorOptions, RunSettings
 from unle.cli.top_up import create_or_top_up
@@ -146,6 +147,7 @@ def _fit(request: Request, run: RunDirectory, stages: Stages, executor: Executor
         if request.simulations_sha256 is None:
             simulate_prior(store, request.model, settings.record(), executor)
             say(summarise(store, 0))
+            say_traceback(store.fact("traceback of round 0"))
         else:
             _bring(store, request)
         width = store.width(0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from unle.cli.console import Stages, say, show_table
+from unle.cli.console import Stages, counted, say, show_table
 from unle.cli.settings import SEQUENTIAL
 from unle.progress import progress
 
@@ -100,11 +100,22 @@ def show_summary(summary: dict[str, dict[str, float]], draws: int) -> None:
 
 
 def say_complaints(summary: dict[str, dict[str, float]]) -> None:
-    """Warn of every parameter on whose posterior the sampler's independent runs disagree."""
-    for name, row in summary.items():
-        if row["r_hat"] > HIGH_R_HAT:
-            disagree = "independent runs of the sampler disagree; try more draws."
-            say(f"warning: R-hat of {name} is {row['r_hat']:.2f}: {disagree}")
+    """Warn, in one line, of parameters on whose posterior the sampler's independent runs disagree."""
+    high = {name: row["r_hat"] for name, row in summary.items() if row["r_hat"] > HIGH_R_HAT}
+    if not high:
+        return
+    worst = max(high, key=lambda name: high[name])
+    others = f", and of {counted(len(high) - 1, 'other parameter')} above {HIGH_R_HAT}" if len(high) > 1 else ""
+    say(
+        f"warning: R-hat of {worst} is {high[worst]:.2f}{others}: independent runs of the sampler disagree, perhaps on "
+        "the weights of modes; try another sampler, such as unle.TemperedSmc(particles=20_000) in Python."
+    )
+
+
+def say_traceback(trace: str | None) -> None:
+    """Show where the user's simulator failed first, if it did."""
+    if trace:
+        say(f"The first traceback:\n{trace.rstrip()}")
 
 
 def saved_so_far(directory: Path) -> str:

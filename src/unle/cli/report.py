@@ -1,5 +1,6 @@
 """`unle report`: one page that tells the story of a run."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,11 +38,12 @@ def report(
         findings = _findings(run, evidence, fresh=fresh)
         with progress("Writing the report"):
             path = write_report(run, evidence.posterior, evidence.draws, findings, out)
-        typer.echo(f"{path}  ({path.stat().st_size / 1e6:.1f} MB, verdict: {findings.verdict})")
+        typer.echo(f"{path}  ({path.stat().st_size / 1e6:.1f} MB)")
+        show_verdict(findings, str(directory), typer.echo)
 
 
 def report_after(run: Any, model: Any, stages: Stages) -> Any:
-    """Check a run that has just ended, print the verdict, and write its report; a failure is a sentence, no more.
+    """Check a run that has just ended, and write its report; a failure is a sentence, no more.
 
     Returns:
         The findings, or None if they could not be made.
@@ -54,7 +56,6 @@ def report_after(run: Any, model: Any, stages: Stages) -> Any:
         with stages.stage("check"):
             evidence = gather(run, model=model)
             findings = _findings(run, evidence, fresh=False)
-        show_verdict(findings, str(run.path))
         with stages.stage("report", "Writing the report"):
             path = write_report(run, evidence.posterior, evidence.draws, findings)
         say(f"report: {path}")
@@ -63,11 +64,18 @@ def report_after(run: Any, model: Any, stages: Stages) -> Any:
     return findings
 
 
-def show_verdict(findings: Any, directory: str) -> None:
+def show_verdict(findings: Any, directory: str, write: Callable[[str], None] = say) -> None:
     """Print the verdict, what stands behind it, and the reasons if it is not good, one line each."""
-    say(f"verdict: {findings.verdict} ({findings.standing}; {findings.seconds:.0f} s)")
+    write(f"verdict: {findings.verdict} ({findings.standing}; {findings.seconds:.0f} s)")
     for line in findings.reasons:
-        say(f"  {line.replace('DIR', directory)}")
+        write(f"  {line.replace('DIR', directory)}")
+
+
+def findings_kept(run: Any) -> Any:
+    """Return the findings that a run keeps; None if it keeps none."""
+    from unle.diagnose import Findings
+
+    return Findings.load(run.path / "checks") if (run.path / "checks.json").exists() else None
 
 
 def _findings(run: Any, evidence: Any, *, fresh: bool) -> Any:

@@ -9,7 +9,7 @@ import typer
 
 from unle.cli.console import Stages, plain_ending, say
 from unle.cli.output import saved_so_far, show_run
-from unle.cli.report import report_after
+from unle.cli.report import findings_kept, report_after, show_verdict
 from unle.cli.settings import Dask, ExecutorOptions, RunSettings, Workers, takes_settings
 from unle.errors import InputError
 from unle.progress import progress, tell
@@ -83,8 +83,13 @@ def finish(
     score = inference.check_exact(request, draws, stages) if check and draws is not None else None
     if done:
         say(f"{directory} holds this run already, complete; nothing was repeated.")
-    findings = report_after(kept, request.model, stages) if with_report and not done else None
+    if done:
+        findings = findings_kept(kept)
+    else:
+        findings = report_after(kept, request.model, stages) if with_report else None
     show_run(directory, draws, stages, score, findings, as_json=as_json, done=done)
+    if findings is not None:  # at the end, where it is read
+        show_verdict(findings, str(directory))
 
 
 def _observation(text: str | None, loaded: Any, model: str, *, check: bool) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from unle.cli.console import Stages, say
+from unle.cli.output import say_traceback
 from unle.cli.settings import ExecutorOptions
 from unle.errors import StoreError
 from unle.methods import AbstractSequential, Round
@@ -71,6 +72,8 @@ def _after_round(
     run.append_metrics(stage="round", **done._asdict())
     if not simulations.valid.all():
         say(simulations.summary())
+        if done.number == 0:
+            say_traceback(simulations.first_traceback)
     say(describe_round(done, len(state.sizes)))
     return state
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from unle.cli.console import plain_ending, say
-from unle.cli.output import saved_so_far
+from unle.cli.output import saved_so_far, say_traceback
 from unle.cli.settings import Dask, ExecutorOptions, Timeout, Workers
 from unle.progress import progress, tell
 
@@ -71,6 +71,7 @@ def simulate_only(
         simulate_prior(store, model, settings, executor)
         tally, summary, names = store.tally(0), summarise(store, 0), list(store.fact("x_names") or ())
         width = store.width(0) or 0
+        say_traceback(store.fact("traceback of round 0"))
     if as_json:
         result = {
             "directory": str(directory),

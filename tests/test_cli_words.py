@@ -1,0 +1,101 @@
+"""What the command line says: first lines, totals, tracebacks of a simulator, warnings and verdicts."""
+
+import subprocess
+import sys
+import time
+
+from typer.testing import CliRunner
+
+from unle.cli import app, console
+from unle.cli.output import say_complaints
+from unle.cli.report import show_verdict
+from unle.diagnose import Check, Findings
+
+
+def unle(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+FAILING = """
+import unle
+prior = unle.Prior.uniform(low=[-1.0], high=[1.0])
+def simulator(theta, rng):
+    if theta[0] > {least}:
+        raise ValueError("too hot")
+    return theta
+"""
+
+
+def test_a_simulator_that_always_fails_shows_its_traceback(tmp_path):
+    model = tmp_path / "model.py"
+    model.write_text(FAILING.format(least=-2))
+    result = unle("run", model, "--budget", 100, "--out", tmp_path / "run")
+    assert result.exit_code == 1
+    assert "error: expected some valid simulations; got none among the first 100" in result.stderr
+    assert f'File "{model}", line 6, in simulator' in result.stderr
+    assert (
+        result.stderr.count("ValueError: too hot") == 2
+    )  # in the sentence and in the traceback
+
+
+def test_a_simulator_that_sometimes_fails_shows_its_first_traceback(tmp_path):
+    model = tmp_path / "model.py"
+    model.write_text(FAILING.format(least=0.5))
+    result = unle("simulate", model, "--budget", 100, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert "invalid" in result.stdout
+    assert result.stderr.count("Traceback") == 1
+    assert f'File "{model}", line 6, in simulator' in result.stderr
+
+
+def test_warnings_of_many_parameters_are_one_line(capsys):
+    good, bad = ({"r_hat": value} for value in (1.0, 1.2))
+    say_complaints({"a": good})
+    assert capsys.readouterr().err == ""
+    say_complaints({"a": good, "b": bad, "c": {"r_hat": 1.5}, "d": bad})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: R-hat of c is 1.50, and of 2 other parameters above 1.05: ")
+
+
+def test_a_verdict_comes_with_its_reasons(capsys):
+    check = Check("coverage", "Expected coverage", "?", "bad", {}, "The posterior is too narrow: do this.")
+    show_verdict(Findings((check,), (), "2030", 3.0), "runs/m")
+    first, reason = capsys.readouterr().err.splitlines()
+    assert first.startswith("verdict: bad (1 checks: ")
+    assert reason == "  bad: Expected coverage. The posterior is too narrow: do this."
+
+
+def test_the_total_is_the_wall_clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    monkeypatch.setitem(console.CLOCK, "start", 90.0)
+    stages = console.Stages()
+    with stages.stage("fit"):
+        now[0] += 5
+    now[0] += 2  # of which no stage knows
+    assert stages.line() == "load 10.0 s, fit 5.0 s, in all 17.0 s"
+
+
+def test_the_clock_starts_with_the_process():
+    program = "import time; time.sleep(1); from unle.cli import console; console.start_clock(); "
+    program += "print(time.perf_counter() - console.CLOCK['start'])"
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 1.0 <= float(done.stdout) <= time.perf_counter() - start + 0.02
+
+
+def test_the_first_line_needs_no_heavy_import():
+    program = """
+import builtins, sys
+from unle.cli.entry import app
+import unle.progress
+def tell(sentence):
+    print(sentence, [name for name in ("jax", "numpy", "scipy") if name in sys.modules])
+    sys.exit(7)
+import unle.cli.run
+unle.cli.run.tell = tell
+app(["run", "model.py", "--out", "runs/m"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "model.py: results go to runs/m []\n"
+    assert done.returncode == 7
