@@ -33,9 +33,7 @@ def test_a_simulator_that_always_fails_shows_its_traceback(tmp_path):
     assert result.exit_code == 1
     assert "error: expected some valid simulations; got none among the first 100" in result.stderr
     assert f'File "{model}", line 6, in simulator' in result.stderr
-    assert (
-        result.stderr.count("ValueError: too hot") == 2
-    )  # in the sentence and in the traceback
+    assert result.stderr.count("ValueError: too hot") == 2  # in the sentence and in the traceback
 
 
 def test_a_simulator_that_sometimes_fails_shows_its_first_traceback(tmp_path):

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
-from scipy.stats import qmc
 
 from unle.models.ensembles import Consensus, Ensemble, Mixture
 from unle.models.likelihood import AbstractWrapper, TractableLikelihood
@@ -47,5 +46,7 @@ def over_cells(likelihood: Any) -> Any:
     space = likelihood.space_of_x()
     if space is None or not 0 < len(space.cells.which) <= MOST_CELLS:
         return likelihood
+    from scipy.stats import qmc  # takes long to import, and few data are discrete
+
     places = qmc.Sobol(space.dim_x, rng=np.random.default_rng(0)).random(POINTS)
     return OverCells(likelihood, on_device(places))

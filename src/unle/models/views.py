@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from unle.models.bases import AbstractBase, AbstractBaseWrapper, FixedMeasure
 from unle.models.mixture_noise import NoisyBase
@@ -91,7 +91,7 @@ def reach_of(bases: AbstractBase, dim_data: int, *, members: int) -> Float[Array
     if any(isinstance(node, NoisyBase) for node in nodes):
         squares = np.asarray(_distances(bases.base))
         return on_device(np.quantile(squares, REACH_SHARE, axis=1))
-    return on_device(np.full(members, chi2.ppf(REACH_SHARE, dim_data)))
+    return on_device(np.full(members, chdtri(dim_data, 1 - REACH_SHARE)))
 
 
 @eqx.filter_jit

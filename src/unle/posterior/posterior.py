@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.optimize import minimize
 
 from unle.arrays import as_array, as_count, brief
 from unle.errors import InputError, UnleWarning
@@ -164,6 +163,8 @@ class Posterior(eqx.Module):
                 if there are none.
             seed: of the draws that are made.
         """
+        from scipy.optimize import minimize
+
         observed = self._checked(x_o, warn=False)
         likelihood, rows = self._tractable("map", observed), jnp.asarray(observed, jnp.float32)
         values = np.asarray(self.sample(x_o, MAP_DRAWS, seed=seed) if draws is None else draws, np.float32)

@@ -17,11 +17,11 @@ changed, in training say, keep the *positions* and call `init` again.
 """
 
 import abc
+import functools
+import importlib
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-import blackjax
-import blackjax.mcmc.random_walk as random_walk
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
@@ -69,7 +69,7 @@ class AbstractKernel(eqx.Module):
 class _GradientKernel(AbstractKernel):
     """A kernel of BlackJAX that follows the gradient; a chain outside the support starts as a random walk."""
 
-    algorithm: ClassVar[Any]
+    algorithm: ClassVar[str]  # its name there
 
     def init(self, position, log_density):
         """Evaluate the density and its gradient; a gradient that is not finite counts as zero.
@@ -77,7 +77,7 @@ class _GradientKernel(AbstractKernel):
         Only a starting point can need that: a *proposal* with such a gradient makes the acceptance ratio NaN, which is
         a rejection.
         """
-        state = self.algorithm.init(position, _finite_or_rejected(log_density))
+        state = _blackjax(self.algorithm).init(position, _finite_or_rejected(log_density))
         gradient = state.logdensity_grad
         return state._replace(logdensity_grad=jnp.where(jnp.isfinite(gradient), gradient, 0.0))
 
@@ -93,11 +93,11 @@ class Mala(_GradientKernel):
         Roberts and Tweedie (1996), Exponential convergence of Langevin distributions.
     """
 
-    algorithm: ClassVar[Any] = blackjax.mcmc.mala
+    algorithm: ClassVar[str] = "mala"
     target_acceptance: float = eqx.field(default=0.574, static=True)  # Roberts & Rosenthal (1998)
 
     def step(self, key, state, log_density, step_size):
-        state, info = _mala(key, state, _finite_or_rejected(log_density), step_size)
+        state, info = _step("mala")(key, state, _finite_or_rejected(log_density), step_size)
         return state, KernelInfo(info.acceptance_rate, info.is_accepted)
 
 
@@ -111,7 +111,7 @@ class Hmc(_GradientKernel):
         Neal (2011), MCMC using Hamiltonian dynamics.
     """
 
-    algorithm: ClassVar[Any] = blackjax.mcmc.hmc
+    algorithm: ClassVar[str] = "hmc"
     leapfrogs: int = eqx.field(default=5, static=True)
     target_acceptance: float = eqx.field(default=0.8, static=True)  # .65 is optimal, .8 forgives tails
 
@@ -120,7 +120,7 @@ class Hmc(_GradientKernel):
 
     def step(self, key, state, log_density, step_size):
         metric, density = jnp.ones_like(state.position), _finite_or_rejected(log_density)
-        state, info = _hmc(key, state, density, step_size, metric, self.leapfrogs)
+        state, info = _step("hmc")(key, state, density, step_size, metric, self.leapfrogs)
         return state, KernelInfo(info.acceptance_rate, info.is_accepted)
 
 
@@ -131,11 +131,11 @@ class RandomWalk(AbstractKernel):
     target_acceptance: float = eqx.field(default=0.3, static=True)
 
     def init(self, position, log_density):
-        return random_walk.init(position, _finite_or_rejected(log_density))
+        return _blackjax("random_walk").init(position, _finite_or_rejected(log_density))
 
     def step(self, key, state, log_density, step_size):
-        scale = step_size * jnp.ones_like(state.position)
-        state, info = _walk(key, state, _finite_or_rejected(log_density), random_walk.normal(scale))
+        steps = _blackjax("random_walk").normal(step_size * jnp.ones_like(state.position))
+        state, info = _step("random_walk")(key, state, _finite_or_rejected(log_density), steps)
         return state, KernelInfo(info.acceptance_rate, info.is_accepted)
 
 
@@ -149,7 +149,7 @@ class Nuts(_GradientKernel):
         Hoffman and Gelman (2014), The no-U-turn sampler.
     """
 
-    algorithm: ClassVar[Any] = blackjax.mcmc.nuts
+    algorithm: ClassVar[str] = "nuts"
     max_doublings: int = eqx.field(default=8, static=True)  # at most 2^8 gradients in one step
     target_acceptance: float = eqx.field(default=0.8, static=True)
 
@@ -158,18 +158,23 @@ class Nuts(_GradientKernel):
 
     def step(self, key, state, log_density, step_size):
         metric, density = jnp.ones_like(state.position), _finite_or_rejected(log_density)
-        new, info = _nuts(key, state, density, step_size, metric, self.max_doublings)
+        new, info = _step("nuts")(key, state, density, step_size, metric, self.max_doublings)
         moved = jnp.any(new.position != state.position)
         # An average over the trajectory: 0/0 if the first leapfrog diverged, and 1 only up to rounding.
         acceptance = jnp.where(jnp.isnan(info.acceptance_rate), 0.0, jnp.clip(info.acceptance_rate, 0.0, 1.0))
         return new, KernelInfo(acceptance, moved)
 
 
-# Typed loosely: blackjax annotates traced scalars as Python floats and bools.
-_mala: Callable[..., Any] = blackjax.mcmc.mala.build_kernel()
-_hmc: Callable[..., Any] = blackjax.mcmc.hmc.build_kernel()
-_walk: Callable[..., Any] = random_walk.build_additive_step()
-_nuts: Callable[..., Any] = blackjax.mcmc.nuts.build_kernel()
+def _blackjax(name: str) -> Any:
+    """Return a module of kernels, imported when it is first used: tempered SMC, the default, needs none."""
+    return importlib.import_module(f"blackjax.mcmc.{name}")
+
+
+@functools.cache
+def _step(name: str) -> Callable[..., Any]:
+    """Return the step of a kernel; typed loosely, as blackjax annotates traced scalars as Python floats and bools."""
+    module = _blackjax(name)
+    return module.build_additive_step() if name == "random_walk" else module.build_kernel()
 
 
 def _finite_or_rejected(log_density: LogDensity) -> LogDensity:

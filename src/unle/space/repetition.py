@@ -16,7 +16,6 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
-from scipy.stats import norm, rankdata
 
 MIN_ROWS = 200  # with fewer, blocks that differ may pass
 ROWS = 2000  # that are looked at,
@@ -80,10 +79,12 @@ def _same_law(phi: Float[np.ndarray, "n feature"], y: Float[np.ndarray, "n block
     off = (g - g.mean(axis=1, keepdims=True)).reshape(n, -1)
     sums, squares = off.T @ phi, np.square(off).T @ np.square(phi)
     t = np.abs(sums) / np.sqrt(np.where(squares > 0, squares, np.inf))  # self-normalised: its tails are no heavier
-    return bool(t.max() < norm.isf(LEVEL / (2 * t.size)))
+    return bool(t.max() < -ndtri(LEVEL / (2 * t.size)))
 
 
 def _normal_scores(values: np.ndarray) -> np.ndarray:
+    from scipy.stats import rankdata  # takes longer to import than everything else that a saved posterior needs
+
     return ndtri((rankdata(values, axis=0) - 0.5) / len(values))
 
 

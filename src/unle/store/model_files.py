@@ -227,9 +227,9 @@ def _build_array(array: np.ndarray, kind: str, dtype: str, shape: list, implemen
     if array.dtype != expected or list(array.shape) != shape:
         raise Refusal(f"an array is {array.dtype}{list(array.shape)} where {dtype}{shape} was announced")
     if kind == "jax":
-        return jnp.asarray(array)
+        return jax.device_put(array)  # `jnp.asarray` would compile a small program for every shape
     if kind == "key":
-        return jr.wrap_key_data(jnp.asarray(array), impl=implementation)
+        return jr.wrap_key_data(jax.device_put(array), impl=implementation)
     return array if array.ndim else array[()]
 
 
