@@ -44,8 +44,8 @@ def create_or_top_up(path: Path, settings: Mapping[str, Any]) -> RunDirectory:
 def _grown(was: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the settings with which a run goes on as it is now wanted; None if it cannot."""
     different = {key for key in {*was, *now} if was.get(key) != now.get(key)}
-    budgets = was.get("budget"), now.get("budget")
-    if not different <= MAY_DIFFER or not all(isinstance(budget, int) for budget in budgets) or budgets[0] > budgets[1]:
+    before, wanted = was.get("budget"), now.get("budget")
+    if not (different <= MAY_DIFFER and isinstance(before, int) and isinstance(wanted, int) and before <= wanted):
         return None
     if was.get("method") not in SEQUENTIAL:
         return dict(now) if different == {"budget"} and now.get("simulations_sha256") is None else None

@@ -106,4 +106,4 @@ def _obstacle(likelihood: Any) -> str:
     base = _plain(model.base)
     base = _plain(base.one) if isinstance(base, Repeated) else base
     name = type(base).__name__
-    return "" if isinstance(base, ConditionalGaussian) else f"the base of the model, {name}, is not Gaussian"
+    return "" if isinstance(base, ConditionalGaussian) else f"the model's base, {name}, cannot leave entries out"

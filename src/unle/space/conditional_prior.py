@@ -104,8 +104,8 @@ def condition_prior(prior: Prior, condition: Mapping[str, Any]) -> ConditionalPr
     values[own] = list(fixed.values())
     u = _unconstrain(np.array(prior.sample(DRAWS), float), low, high)
     mean, root = _conditional_normal(u, np.array(free), np.array(own), _unconstrain(values, low, high))
-    ends = [on_device(end[free]) for end in (low, high)]
-    return ConditionalPrior(prior, on_device(values), *ends, on_device(mean), on_device(root), tuple(free))
+    low, high, mean, root = (on_device(part) for part in (low[free], high[free], mean, root))
+    return ConditionalPrior(prior, on_device(values), low, high, mean, root, tuple(free))
 
 
 @large_program
