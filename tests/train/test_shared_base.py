@@ -8,7 +8,7 @@ from unle.models import Repeated
 from unle.train import GaussianTraining, Rows, fit_shared_or_whole, make_splits, shared_base
 from unle.train.shared_base import single_measurements
 
-BASE = GaussianTraining(iterations=1000)
+BASE = GaussianTraining(width=32, depth=2, iterations=500, batch=256)
 BLOCKS = ((0,), (1,), (2,), (3,))
 
 
