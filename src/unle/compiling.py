@@ -47,7 +47,7 @@ COMPILING = "compiling"
 BEGUN, ENDED = "/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration"
 
 
-def _show_compiling(event: str, _seconds: float, **_: Any) -> None:
+def _show_compiling(event: str, duration_secs: float, **kwargs: Any) -> None:  # noqa: ARG001  (JAX names them)
     """Name it beside the progress bar: JAX tells when a program is ready for its compiler, and when it is compiled."""
     if event in (BEGUN, ENDED):
         activity(COMPILING if event == BEGUN else "")

@@ -133,7 +133,11 @@ def run_sampler(
 @large_program
 def run_samplers(prior, likelihood, sampler, keys, starts, rows, is_row, n, wanted) -> Sampled:
     """Sample the posteriors of many observations side by side; arguments as in `run_sampler`, with one more axis."""
-    return jax.vmap(lambda *one: _sampled(prior, likelihood, sampler, *one, n, wanted))(keys, starts, rows, is_row)
+
+    def one(key, starts, rows, is_row):
+        return _sampled(prior, likelihood, sampler, key, starts, rows, is_row, n, wanted)
+
+    return jax.vmap(one)(keys, starts, rows, is_row)
 
 
 def _sampled(prior, likelihood, sampler, key, starts, rows, is_row, n, wanted) -> Sampled:
