@@ -25,6 +25,7 @@ from unle.diagnose.local_test import LOCAL_C2ST, local_c2st
 from unle.diagnose.observation import OUTLIER, outlier
 from unle.diagnose.predictive_checks import PREDICTIVE, TAIL_RANK, predictive, tail_rank
 from unle.diagnose.record import Check, CheckKind, NotApplicable, NotMade, Skipped
+from unle.diagnose.region_check import REGION, region_mass
 from unle.diagnose.round_records import ROUNDS, lost_rounds
 from unle.diagnose.sampler_checks import (
     GRID,
@@ -132,6 +133,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry(fit_records.INFORMATION, lambda run: fit_records.information(run.metrics)),
     Entry(normaliser.CERTIFICATE, lambda run: normaliser.certificate(run.metrics)),
     Entry(ROUNDS, lambda run: lost_rounds(run.metrics)),
+    Entry(REGION, lambda run: region_mass(run.posterior, run.at_x_o)),
     Entry(SAMPLER, lambda run: sampler_health(run.at_x_o)),
     Entry(normaliser.LEARNED_NORMALISER, lambda run: normaliser.learned_normaliser(run.metrics)),
     Entry(INNER_MIXING, lambda run: inner_mixing(run.at_x_o.info)),
