@@ -38,7 +38,7 @@ from jaxtyping import Float
 
 from unle.diagnose.laplace_weights import weigh_around_modes
 from unle.diagnose.likelihoods import log_likelihood_draws, log_likelihood_pairs, log_likelihood_table, without_region
-from unle.diagnose.population_monte_carlo import Weighted, weigh_many
+from unle.diagnose.population_monte_carlo import weigh_many
 from unle.diagnose.predictive_checks import ReplicaPairs
 from unle.diagnose.record import NotMade
 from unle.errors import InputError
@@ -169,47 +169,41 @@ def calibrate(
         raise InputError("expected a likelihood known up to a constant; try Calibration.of_draws with draws of yours.")
     if draws < 100:
         raise InputError(f"expected at least 100 draws of each posterior; got {draws}; try 1000.")
-    weighed = _weigh_blocks(posterior.prior, posterior.likelihood, truth, x[:, None], draws, seed)
+    model = posterior.prior, posterior.likelihood
+    theta, log_weight, height, true_weight, true_height = _weigh_blocks(*model, truth, x[:, None], draws, seed)
     return Calibration(
-        posterior.prior.names,
-        truth,
-        x,
-        weighed.theta,
-        weighed.log_weight,
-        weighed.true_log_weight,
-        weighed.height,
-        weighed.true_height,
-        in_sample,
-        seed,
+        posterior.prior.names, truth, x, theta, log_weight, true_weight, height, true_height, in_sample, seed
     )
 
 
-def _weigh_blocks(prior: Prior, likelihood: TractableLikelihood, truth, data, draws: int, seed: int) -> Weighted:
-    """Weigh draws of every posterior, from whichever proposal leaves more effective draws in the first block."""
+def _weigh_blocks(
+    prior: Prior, likelihood: TractableLikelihood, truth, data, draws: int, seed: int
+) -> list[np.ndarray]:
+    """Return the fields of `Weighted`, from whichever proposal leaves more effective draws in the first block."""
     keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(jnp.arange(len(data)))
 
     def block(weigh, start):
         rows = np.arange(start, start + BLOCK) % len(data)  # the last block is filled up: one compilation
         weighed = weigh(prior, likelihood, keys[rows], jnp.asarray(truth[rows]), jnp.asarray(data[rows]), draws)
-        return Weighted(*(np.asarray(leaf)[: len(data) - start] for leaf in weighed))
+        return [np.asarray(leaf)[: len(data) - start] for leaf in weighed]
 
     with progress("Calibrating", total=len(data)) as bar:
         weigh, first = weigh_many, block(weigh_many, 0)
-        if _effective(first) < ENOUGH_EFFECTIVE:
+        if _effective(first[1]) < ENOUGH_EFFECTIVE:
             other = block(weigh_around_modes, 0)
-            if _effective(other) > _effective(first):
+            if _effective(other[1]) > _effective(first[1]):
                 weigh, first = weigh_around_modes, other
         parts = [first]
-        bar.advance(len(first.theta))
+        bar.advance(len(first[0]))
         for start in range(BLOCK, len(data), BLOCK):
             parts.append(block(weigh, start))
-            bar.advance(len(parts[-1].theta))
-    return Weighted(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
+            bar.advance(len(parts[-1][0]))
+    return [np.concatenate(leaves) for leaves in zip(*parts, strict=True)]
 
 
-def _effective(weighed: Weighted) -> float:
+def _effective(log_weights: np.ndarray) -> float:
     """Return the effective number of draws in the median; the truths have no part in it."""
-    logs = np.asarray(weighed.log_weight, float)
+    logs = np.asarray(log_weights, float)
     top = logs.max(axis=1, keepdims=True)
     weights = np.exp(logs - np.where(np.isfinite(top), top, 0.0))
     return float(np.median(weights.sum(axis=1) ** 2 / np.maximum((weights**2).sum(axis=1), 1e-300)))
@@ -260,16 +254,16 @@ def _weighed_anew(
     truth, y = np.asarray(pairs.theta[usable], np.float32), np.asarray(pairs.x[usable, 0], np.float32)
     x_o = np.broadcast_to(np.asarray(draws.x_o, np.float32), (len(y), *draws.x_o.shape))
     both = np.concatenate([x_o, y], axis=1)
-    weighed = _weigh_blocks(prior, likelihood, truth, both, FRESH_DRAWS, seed + len(y))
-    of_both = [log_likelihood_draws(likelihood, weighed.theta, data)[..., None] for data in (y, x_o)]
+    theta, log_weight, _, true_weight, _ = _weigh_blocks(prior, likelihood, truth, both, FRESH_DRAWS, seed + len(y))
+    of_both = [log_likelihood_draws(likelihood, theta, data)[..., None] for data in (y, x_o)]
     at_truth = [log_likelihood_pairs(likelihood, truth, data)[:, None] for data in (y, x_o)]
     return Calibration(
         (*draws.names, OF_Y, OF_X_O),
         np.concatenate([truth, *at_truth], axis=1),
         y.reshape(len(y), -1),
-        np.concatenate([weighed.theta, *of_both], axis=2),
-        weighed.log_weight,
-        weighed.true_log_weight,
+        np.concatenate([theta, *of_both], axis=2),
+        log_weight,
+        true_weight,
         seed=seed,
     )
 

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 
 from unle.diagnose.likelihoods import without_region
 from unle.diagnose.record import Check, CheckKind, NotApplicable
-from unle.models import GivenValid, Region
+from unle.models import GivenValid, Region, TractableLikelihood
 from unle.posterior import Draws, Posterior
 
 REGION = CheckKind("region", "Region of the rounds", "Is the posterior inside the region that the rounds came to?")
@@ -52,8 +52,9 @@ def region_mass(posterior: Posterior, draws: Draws) -> Check:
     Raises:
         NotApplicable: the posterior is not confined to a region.
     """
-    region = region_within(posterior.likelihood)
-    if region is None:
+    likelihood = posterior.likelihood
+    region = region_within(likelihood)
+    if region is None or not isinstance(likelihood, TractableLikelihood):
         raise NotApplicable("the posterior is not confined to a region.")
     prior, values = posterior.prior, np.asarray(draws, np.float32)
     chosen = values[np.linspace(0, len(values) - 1, min(len(values), LINES)).astype(int)]
@@ -63,7 +64,7 @@ def region_mass(posterior: Posterior, draws: Draws) -> Check:
     points = np.sort(np.concatenate([np.quantile(np.asarray(side, float), levels, axis=0) for side in sides]), axis=0)
     rows = jnp.asarray(draws.x_o, jnp.float32)
     shares = _shares(
-        posterior, without_region(posterior.likelihood), region, to_line(chosen), jnp.asarray(points), rows
+        posterior, without_region(likelihood), region, to_line(jnp.asarray(chosen)), jnp.asarray(points), rows
     )
     outside = np.minimum(np.nan_to_num(np.asarray(shares, float), nan=1.0, posinf=1.0), 1.0).mean(axis=0)
     worst = int(np.argmax(outside))
@@ -93,8 +94,7 @@ def _shares(
         line = points[:, j]
         logs, inside = jax.vmap(lambda value: log_density(start.at[j].set(value)))(line)
         density = jnp.exp(logs - jnp.max(jnp.where(jnp.isfinite(logs), logs, -1e30)))
-        widths = jnp.gradient(line)  # of the cell that a point stands for
-        mass = density * widths
+        mass = density * jnp.asarray(jnp.gradient(line))  # times the width of the cell that a point stands for
         within = jnp.sum(jnp.where(inside, mass, 0.0))
         return jnp.sum(jnp.where(inside, 0.0, mass)) / jnp.maximum(within, 1e-30)
 
