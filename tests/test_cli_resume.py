@@ -139,8 +139,8 @@ def test_a_directory_in_use_is_refused(folder, begun):
 
 
 def test_other_settings_are_refused(folder, begun):
-    assert "budget was 5 and is now 6" in one_sentence(
-        unle("simulate", folder / "model.py", "--budget", 6, "--out", begun)
+    assert "budget was 5 and is now 4" in one_sentence(
+        unle("simulate", folder / "model.py", "--budget", 4, "--out", begun)
     )
 
 
