@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from unle.diagnose import CHECKS, Calibration, Findings, FittedRun, calibrate, coverage, run_checks, sbc, tarp
 from unle.diagnose.laplace_weights import weigh_around_modes
+from unle.diagnose.population_monte_carlo import weigh_many
 from unle.diagnose.record import NotMade
 from unle.errors import InputError
 from unle.models import TractableLikelihood
@@ -129,9 +130,8 @@ def test_two_modes_of_a_sharp_posterior_share_the_draws():
 
     truth = np.abs(np.random.default_rng(2).normal(1.5, 0.2, size=(50, 1))).astype(np.float32)
     keys = jax.vmap(jax.random.key)(jnp.arange(50))
-    weighed = weigh_around_modes(
-        Prior.normal([0.0], [1.0]), Square(), keys, jnp.asarray(truth), jnp.asarray(truth**2)[:, None], 400
-    )
+    prior, rows = Prior.normal([0.0], [1.0]), jnp.asarray(truth**2)[:, None]
+    weighed = weigh_many(weigh_around_modes, prior, Square(), keys, jnp.asarray(truth), rows, 400)
     weights = np.exp(weighed.log_weight - np.max(weighed.log_weight, axis=1, keepdims=True))
     above = np.sum(weights * (weighed.theta[..., 0] > 0), axis=1) / weights.sum(axis=1)
     effective = weights.sum(axis=1) ** 2 / np.sum(weights**2, axis=1)

@@ -38,7 +38,7 @@ from jaxtyping import Float
 
 from unle.diagnose.laplace_weights import weigh_around_modes
 from unle.diagnose.likelihoods import log_likelihood_draws, log_likelihood_pairs, log_likelihood_table, without_region
-from unle.diagnose.population_monte_carlo import weigh_many
+from unle.diagnose.population_monte_carlo import weigh_many, weigh_population
 from unle.diagnose.predictive_checks import ReplicaPairs
 from unle.diagnose.record import NotMade
 from unle.errors import InputError
@@ -184,11 +184,12 @@ def _weigh_blocks(
 
     def block(weigh, start):
         rows = np.arange(start, start + BLOCK) % len(data)  # the last block is filled up: one compilation
-        weighed = weigh(prior, likelihood, keys[rows], jnp.asarray(truth[rows]), jnp.asarray(data[rows]), draws)
+        at = keys[rows], jnp.asarray(truth[rows]), jnp.asarray(data[rows])
+        weighed = weigh_many(weigh, prior, likelihood, *at, draws)
         return [np.asarray(leaf)[: len(data) - start] for leaf in weighed]
 
     with progress("Calibrating", total=len(data)) as bar:
-        weigh, first = weigh_many, block(weigh_many, 0)
+        weigh, first = weigh_population, block(weigh_population, 0)
         if _effective(first[1]) < ENOUGH_EFFECTIVE:
             other = block(weigh_around_modes, 0)
             if _effective(other[1]) > _effective(first[1]):

@@ -15,14 +15,13 @@ Reference: Tierney and Kadane, "Accurate approximations for posterior moments an
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy.special import gammaln, logsumexp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
-from unle.diagnose.population_monte_carlo import PRIOR_SHARE, SIDE_BY_SIDE, Weighted, log_likelihood_given
+from unle.diagnose.population_monte_carlo import PRIOR_SHARE, Weighted, log_likelihood_given
 from unle.models import TractableLikelihood
 from unle.space import Prior
 
@@ -45,26 +44,8 @@ class _Modes(NamedTuple):
     log_shares: Float[Array, " mode"]
 
 
-@eqx.filter_jit
-def weigh_around_modes(
-    prior: Prior,
-    likelihood: TractableLikelihood,
-    keys: Key[Array, " observation"],
-    truths: Float[Array, "observation dim"],
-    rows: Float[Array, "observation rows dim_x"],
-    n: int,
-) -> Weighted:
-    """Return n weighted draws of every posterior; arguments as for `weigh_many`."""
-    side_by_side = 1 if jax.default_backend() == "cpu" else min(SIDE_BY_SIDE, rows.shape[0])
-
-    def one(item):
-        key, truth, rows = item
-        return _weigh(key, truth, rows, prior, likelihood, n)
-
-    return jax.lax.map(one, (keys, truths, rows), batch_size=side_by_side)
-
-
-def _weigh(key, truth, rows, prior: Prior, likelihood: TractableLikelihood, n: int) -> Weighted:
+def weigh_around_modes(key, truth, rows, prior: Prior, likelihood: TractableLikelihood, n: int) -> Weighted:
+    """Return n weighted draws of one posterior; arguments as for `weigh_population`."""
     log_likelihood = log_likelihood_given(rows, prior, likelihood)
 
     def log_density(u):

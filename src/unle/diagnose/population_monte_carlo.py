@@ -65,6 +65,7 @@ class _Kernels(NamedTuple):
 
 @eqx.filter_jit
 def weigh_many(
+    weigh_one: Callable[..., Weighted],
     prior: Prior,
     likelihood: TractableLikelihood,
     keys: Key[Array, " observation"],
@@ -75,6 +76,7 @@ def weigh_many(
     """Return n weighted draws of every posterior, stacked along a leading axis.
 
     Args:
+        weigh_one: how one of them is weighed, by `weigh_population` or `weigh_around_modes`.
         prior: of theta.
         likelihood: up to a constant.
         keys: one per observation.
@@ -86,12 +88,13 @@ def weigh_many(
 
     def one(item):
         key, truth, rows = item
-        return _weigh(key, truth, rows, prior, likelihood, n)
+        return weigh_one(key, truth, rows, prior, likelihood, n)
 
     return jax.lax.map(one, (keys, truths, rows), batch_size=side_by_side)
 
 
-def _weigh(key: PRNGKeyArray, truth, rows, prior: Prior, likelihood: TractableLikelihood, n: int) -> Weighted:
+def weigh_population(key: PRNGKeyArray, truth, rows, prior: Prior, likelihood: TractableLikelihood, n: int) -> Weighted:
+    """Return n weighted draws of one posterior."""
     log_likelihood = log_likelihood_given(rows, prior, likelihood)
     dim = truth.shape[0]
 
