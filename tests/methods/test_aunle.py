@@ -77,6 +77,7 @@ def test_the_base_is_kept_where_the_truth_is_gaussian(linear, bimodal):
         "stage": "fitted",
         "energy": "none",
         "noise": False,
+        "autoregressive": False,
         "sentence": None,
         "outcome": None,
         "gain": 0.0,
