@@ -28,9 +28,13 @@ def noisy(theta, rng):
     return theta + rng.normal(size=2)
 
 
-def both_noises(theta, rng):
-    """Return random numbers alone, drawn by two calls: what a row gets depends on the size of the block."""
-    return np.column_stack([rng.normal(size=len(theta)), rng.normal(size=len(theta))])
+def two_calls():
+    """Return a simulator of random numbers alone, drawn by two calls: a row's depend on the size of its block."""
+
+    def both_noises(theta, rng):  # not at the top of the file, which worker processes cannot import
+        return np.column_stack([rng.normal(size=len(theta)), rng.normal(size=len(theta))])
+
+    return both_noises
 
 
 def in_jax(key, theta):
@@ -77,7 +81,7 @@ def repeats(sims):
 
 @pytest.mark.parametrize("workers", [None, 2])
 def test_no_random_number_of_a_vectorised_simulator_is_used_twice(store, workers):
-    simulator = batched(both_noises)
+    simulator = batched(two_calls())
     simulate(simulator, Box(), 300, store=store)
     more = simulate(simulator, Box(), 400, store=store, workers=workers)
     more = simulate(simulator, Box(), 800, store=store, workers=workers)
@@ -91,10 +95,10 @@ def test_no_random_number_of_a_vectorised_simulator_is_used_twice(store, workers
 
 def test_filling_up_a_block_would_repeat_random_numbers(store, monkeypatch):
     """The wrong way, which the blocks of top-ups avoid."""
-    simulate(batched(both_noises), Box(), 300, store=store)
+    simulate(batched(two_calls()), Box(), 300, store=store)
     claim = run_round.claim_round
     monkeypatch.setattr(run_round, "claim_round", lambda *arguments: claim(*arguments)[:0])
-    assert repeats(simulate(batched(both_noises), Box(), 800, store=store)) > 0
+    assert repeats(simulate(batched(two_calls()), Box(), 800, store=store)) > 0
 
 
 def test_blocks_cover_every_row_once():

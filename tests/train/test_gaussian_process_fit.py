@@ -36,7 +36,7 @@ def test_features_at_all_rows_give_the_exact_process(problem):
     regression = _Regression(kernel.features(t))
     fit = regression.solve(y)
     fresh = np.random.default_rng(1).uniform(-2, 2, size=(20, 2))
-    psi = kernel.features(fresh) @ regression.turn
+    psi = kernel.features(fresh) @ regression.rotation
     unknown = np.maximum(1 - (psi**2).sum(axis=1), 0)[:, None] + psi**2 @ fit.remaining
     for j in range(2):
         mean, variance = exact(t, y[:, j], fresh, fit.ratio[j], fit.noise[j])

@@ -29,7 +29,7 @@ def credible_levels(
 
     Example:
         >>> draws = np.random.default_rng(0).normal(size=(20_000, 2))
-        >>> x, y, density, levels = credible_levels(draws, ((-4, 4), (-4, 4)))
+        >>> x, y, density, levels = credible_levels(draws, ((-4.0, 4.0), (-4.0, 4.0)))
         >>> bool(density[density >= levels[0]].sum() / density.sum() > 0.9), len(levels)
         (True, 2)
     """
