@@ -332,7 +332,7 @@ def test_a_broken_model_gives_one_sentence(tmp_path, text, complaint):
         ("x.json", "[1.0, 2.0, 3.0]", "length 2"),
         ("x.json", "{}", "`x_o`"),
         ("x.json", "[1.0,", "could not be read as numbers"),
-        ("x.csv", "1.0,nan\n", "finite"),
+        ("x.csv", "1.0,inf\n", "finite"),
         ("x.csv", "1.0,2.0\n3.0\n", "rows of one length"),
         ("x.txt", "one two\n", "could not be read as numbers"),
         ("x.npy", "not an array", "could not be read as numbers"),
