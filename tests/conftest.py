@@ -36,6 +36,7 @@ _cache = module_from_spec(_spec)
 _spec.loader.exec_module(_cache)
 _cache.enable_compile_cache()
 
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # Files that take longest come first: a long file that begins last leaves all processes but one waiting.
 LONG = ("methods", "test_cli.py", "statistical", "report", "train", "posterior", "samplers", "diagnose")
 
@@ -81,3 +82,15 @@ def strict_ranks():
     """Fail on an implicit broadcast between arrays of different rank."""
     with jax.numpy_rank_promotion("raise"):
         yield
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, where it and playwright are installed."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra browser")
+    if BROWSER is None:
+        pytest.skip("no Chromium is installed")
+    with playwright.sync_playwright() as driver:
+        engine = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield engine
+        engine.close()

@@ -172,10 +172,8 @@ def test_a_top_up_that_is_cut_short_can_be_made_again(tmp_path, monkeypatch, ste
         for module, name in ((top_up, "write_atomically"), (top_up, "write_sealed"), (json_files, "write_atomically")):
             patch.setattr(module, name, fails(getattr(module, name)))
         patch.setattr(top_up, "_make", fails(top_up._make))
-        try:
+        with pytest.raises(OSError, match="power"):
             create_or_top_up(tmp_path / "run", settings | {"budget": 200})
-        except OSError:
-            pass
     topped = create_or_top_up(tmp_path / "run", settings | {"budget": 200})
     assert topped.settings["rounds"] == [50] * 4
     assert [record["number"] for record in topped.read_metrics()] == [0]

@@ -5,7 +5,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -16,7 +15,6 @@ import pytest
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 # Tables and figures that reach beyond the window, and that no ancestor lets one scroll to.
 CUT_OFF = """() => [...document.querySelectorAll('table, img, math, pre')].filter(element => {
@@ -70,17 +68,6 @@ def site(tmp_path_factory):
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "JAX_PLATFORMS": "cpu"}
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra browser")
-    if BROWSER is None:
-        pytest.skip("no Chromium is installed")
-    with playwright.sync_playwright() as driver:
-        engine = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield engine
-        engine.close()
 
 
 def faults(page, axe) -> list[str]:

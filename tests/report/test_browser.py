@@ -1,24 +1,10 @@
 """The page in a real browser: drawn, quiet, usable by everybody."""
 
-import shutil
-
 import pytest
 
 from unle.report import write_report
 
 pytestmark = pytest.mark.slow
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-    if BROWSER is None:
-        pytest.skip("no Chromium is installed")
-    with playwright.sync_playwright() as driver:
-        engine = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield engine
-        engine.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
