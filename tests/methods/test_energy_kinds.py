@@ -8,7 +8,7 @@ import pytest
 from unle.errors import Outcome
 from unle.methods.energy_selection import best_energies
 from unle.train import EnergyFit, EnergyTraining, Validation, WarmStart
-from unle.train.per_pair_particles import PairedState
+from unle.train.persistent_particles import PairedState
 
 MEMBERS, ROWS = 2, 100
 

@@ -14,7 +14,7 @@ from unle.models import ConditionalLikelihood, Normalised
 from unle.posterior import WalkingExchange, WarmChains
 from unle.train import PairedChains, PersistentChains, ValidityTraining, WarmSmc, fit_validity
 from unle.train import energy_training as training
-from unle.train.divi import DiviChains
+from unle.train.paper_log_z import DiviChains
 
 DRAWS = 1000
 NOISE = 0.4

@@ -14,7 +14,7 @@ from unle.methods.memory_limit import as_bytes, machine_memory, row_bytes
 from unle.methods.training_pairs import standardised_pairs
 from unle.store import SimulationStore
 from unle.train import DataParticles, EnergyTraining, GaussianTraining, JointSpace, Rows, fit_energies, fit_gaussians
-from unle.train.gaussian_base import decay_for
+from unle.train.base_training import decay_for
 
 ROWS, MEMBERS = 12_000, 2
 PRIOR = unle.Prior.normal([0.0], [1.0])

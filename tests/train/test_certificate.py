@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from unle.models import AbstractEnergy, ConditionalGaussian, EnergyModel, NoCorrection, NoEnergy
 from unle.train import certify
-from unle.train.certificate import pareto_k
+from unle.train.validation import pareto_k
 
 N = 400
 HELD_OUT = np.arange(N).reshape(2, -1)

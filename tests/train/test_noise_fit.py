@@ -9,7 +9,7 @@ from scipy import stats
 
 from unle.models import ConditionalGaussian, MixtureNoise, NoCorrection, NoisyBase, Repeated
 from unle.train import Rows, Splits
-from unle.train.noise_fit import best_noise, fit_noise
+from unle.train.residuals import best_noise, fit_noise
 
 N = 800
 NOISES = {

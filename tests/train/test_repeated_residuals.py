@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unle.train.shared_base import look_repeated
+from unle.train.residuals import look_repeated
 
 N, K, D = 900, 6, 2
 

@@ -5,8 +5,8 @@ import jax.random as jr
 import numpy as np
 
 from unle.models import Repeated
-from unle.train import GaussianTraining, Rows, fit_shared_or_whole, make_splits, shared_base
-from unle.train.shared_base import single_measurements
+from unle.train import GaussianTraining, Rows, fit_shared_or_whole, make_splits, residuals
+from unle.train.residuals import single_measurements
 
 BASE = GaussianTraining(width=32, depth=2, iterations=500, batch=256)
 BLOCKS = ((0,), (1,), (2,), (3,))
@@ -62,7 +62,7 @@ def test_measurements_of_one_simulation_stay_on_one_side_of_a_split():
 
 
 def test_of_very_many_measurements_some_of_each_simulation_are_taken(monkeypatch):
-    monkeypatch.setattr(shared_base, "MOST_ROWS", 25)
+    monkeypatch.setattr(residuals, "MOST_MEASUREMENTS", 25)
     t, w = jnp.arange(10.0)[:, None], jnp.arange(60.0).reshape(10, 6)
     splits = make_splits(jr.key(0), 10, members=2, fraction=0.2)
     many_t, parts, dealt = single_measurements(Rows(t, w, splits), ((0, 3), (1, 4), (2, 5))).table

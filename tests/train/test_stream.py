@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unle.store import Reservoir, SimulationStore
-from unle.train.stream import Stream, scatter_rows
+from unle.train.rows import Stream, scatter_rows
 
 ROWS, WINDOW, HELD_OUT, SEED = 3000, 500, 60, [4, 2]
 

@@ -10,7 +10,7 @@ import pytest
 from unle.models import MlpEnergy
 from unle.space import fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
 from unle.train import Carried, Frame, GaussianTraining, PairedChains, Rows, make_splits, warm_start
-from unle.train.per_pair_particles import PairedState
+from unle.train.persistent_particles import PairedState
 
 ROWS, MEMBERS = 120, 2
 

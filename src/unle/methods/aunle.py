@@ -5,9 +5,9 @@ r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations
    long, one for its coordinates in turn, where that is better (`unle.train.autoregressive_fit`).
 3. Train the members' energies by maximum likelihood of the tilted joint model p(theta) q0(x | theta) exp(-E) / Z.
 4. Keep the energies if they raise the likelihood of rows that their training has not seen, and if their normaliser can
-   be relied on (`unle.train.certificate`).
+   be relied on (`unle.train.validation`).
 5. Where residuals of the base are clearly not Gaussian, and energies do not make up for that, give them a density of
-   their own (`unle.train.noise_fit`), and repeat 3 and 4 on top of it.
+   their own (`unle.train.residuals`), and repeat 3 and 4 on top of it.
 6. Integrate over the cells of counts and other discrete data (`unle.space.cells`), and multiply by P(valid | theta) if
    simulations failed.
 

@@ -8,7 +8,7 @@ alike can be told from blocks that are not:
 
 Here g and phi are monomials up to the second degree, of ranks turned into normal scores, which no outlier can upset.
 This is a first look, at some rows.  Whether blocks are alike in all rows, and *independent* given theta, is asked of
-the residuals of a fit: see `unle.train.shared_base`.
+the residuals of a fit: see `unle.train.residuals`.
 """
 
 from collections.abc import Iterator

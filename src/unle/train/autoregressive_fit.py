@@ -26,10 +26,9 @@ from unle.compiling import LARGE_BATCH_OPTIONS, large_program
 from unle.models import AbstractBase, Autoregressive, Mlp
 from unle.space.host_device import on_device
 from unle.space.scaling import Standardiser
-from unle.train.gaussian_network import Rival
+from unle.train.gaussian_fits import Rival, linear_fit
 from unle.train.loop import LARGEST_NORM, Look, Patience, Weights, run, update
-from unle.train.noise_fit import fit_noise
-from unle.train.regression import linear_fit
+from unle.train.residuals import fit_noise
 from unle.train.rows import Rows, Splits, step_count
 from unle.train.validation import base_scores, is_better
 

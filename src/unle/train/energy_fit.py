@@ -31,10 +31,9 @@ from unle.train.energy_training import (
     likelihood_steps,
     skip_schedule,
 )
-from unle.train.joint import JointSpace
 from unle.train.loop import Look, Patience, begin, run
-from unle.train.rows import Rows, Splits
-from unle.train.stream import Fresh
+from unle.train.rows import Fresh, Rows, Splits
+from unle.train.training_particles import JointSpace
 from unle.train.validation import Validation, validate
 from unle.train.warm_starts import WarmStart
 

@@ -19,11 +19,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from unle.models import AbstractBase, AbstractEnergy, EnergyModel, MlpEnergy
 from unle.samplers import normalise, over_devices
-from unle.train.abstract_particles import AbstractParticles, Batch, ParticleBatch
-from unle.train.importance_particles import DataParticles
-from unle.train.joint import JointSpace
 from unle.train.loop import Weights, adamw, update
-from unle.train.online_log_z import OnlineState, OnlineTraining, online_update
+from unle.train.paper_log_z import OnlineState, OnlineTraining, online_update
+from unle.train.training_particles import AbstractParticles, Batch, DataParticles, JointSpace, ParticleBatch
 
 WARM_UP = 50  # iterations over which the learning rate rises from zero
 FINAL_RATE = 0.02  # the cosine ends at this share of the peak

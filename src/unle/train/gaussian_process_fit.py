@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from unle.models import GaussianProcess, Kernel
 from unle.space.host_device import on_device
-from unle.train.regression import log_normal, shrunk_covariance
+from unle.train.gaussian_fits import log_normal, shrunk_covariance
 from unle.train.rows import Splits
 
 MOST_PARAMETERS = 16  # with more, a few hundred rows say nothing about length scales

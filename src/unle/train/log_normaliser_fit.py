@@ -1,13 +1,18 @@
 r"""Learn log Z(theta) of a doubly intractable likelihood.
 
-Two kinds of targets, at theta drawn from any nu (best from the current posterior, where accuracy counts):
+In the coordinates v of a base, Z(theta) = E_{v ~ q0}[exp(s(t, v))], so weighted particles that start from the base give
+an estimate of log Z and of its gradient at each theta (`estimate_log_z`):
 
-* **gradients** (DIVI): b is fitted so that grad b(t) = E_{q(. | theta)}[grad_t s(t, v)], the gradient of log Z, by an
-  average over M draws of the model;
-* **values**: b(t) = log Z^(theta), estimated from the base.
+    log Z      from the mean weights along the way from the base to the model,
+    grad log Z = E_{v ~ q(. | theta)}[grad_t s(t, v)],   an average over the particles at the end.
 
-Gradients alone leave one constant open and say nothing about the difference between two separate regions, which is what
-mode weights depend on; values say both.  The loss adds them up, in coordinates z in which nu has unit covariance:
+With one temperature and no moves this is importance sampling; more temperatures make it annealed importance
+sampling with resampling, for models that are far from their base.
+
+A network b(t) is then fitted at theta drawn from any nu (best from the current posterior, where accuracy counts), to
+the gradients (DIVI) and to the values.  Gradients alone leave one constant open and say nothing about the difference
+between two separate regions, which is what mode weights depend on; values say both.  The loss adds them up, in
+coordinates z in which nu has unit covariance:
 
     mean_i  values (b_i - log Z^_i)^2 / sigma^2 + gradients |grad_z b_i - g_i|^2 / (d sigma^2)
 
@@ -30,9 +35,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.models import DoublyIntractableLikelihood, LogNormaliser, Mlp
-from unle.train.log_z import LogZEstimates, log_z_at, standardised
+from unle.samplers import Particles, Path, SharedStepSize, bridge, ess
 from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_chunk
 
+THETA_AT_ONCE = 64  # values of theta at once: bounds the memory
+STEP_SIZE = SharedStepSize(initial=0.5, floor=0.3)  # few moves, a clear signal: it must adapt at once
 FEWEST_THETA = 20  # values of theta
 EFFECTIVE_DRAWS = 64.0  # effective draws of the base at nearly all theta: importance sampling will do
 BRIDGE_TEMPERATURES = 8  # from base to model, where importance sampling is too noisy
@@ -43,6 +50,80 @@ LARGEST_DISTANCE = 50.0  # nats from the typical log Z: nothing that a posterior
 NEAR_PER_HELD_OUT = 3  # times the held-out rows: with fewer that are near, all are taken
 RIDGE = 1e-3  # on the correlations of t
 SMALLEST_SD = 1e-3  # nats: a normaliser that varies less than this is left to the linear part
+
+
+class LogZEstimates(NamedTuple):
+    """Estimates at n values of theta."""
+
+    values: Float[Array, " n"]  # log Z
+    gradients: Float[Array, "n dim"]  # of log Z with respect to t, the standardised theta
+    # standard error of each value, by the spread of the weights (a lower bound with several temperatures)
+    errors: Float[Array, " n"]
+    ess: Float[Array, " n"]  # the smallest ESS/N met at each theta
+
+
+def estimate_log_z(
+    key: PRNGKeyArray,
+    likelihood: DoublyIntractableLikelihood,
+    theta: Float[Array, "n dim"],
+    *,
+    particles: int = 256,
+    temperatures: int = 1,
+    moves: int = 0,
+) -> LogZEstimates:
+    """Estimate log Z at every raw theta, with independent particles for each.
+
+    Particles are draws of the base, carried to the model in equal temperature steps with some MALA moves at each; no
+    moves and one temperature are importance sampling.
+    """
+    if theta.ndim != 2 or min(particles, temperatures) < 1 or moves < 0:
+        raise InputError(
+            "expected theta of shape (n, d), particles >= 1, temperatures >= 1 and moves >= 0; "
+            f"got {theta.shape}, {particles}, {temperatures} and {moves}; try the defaults."
+        )
+    t = standardised(likelihood, jnp.asarray(theta, jnp.float32))
+    return log_z_at(key, likelihood, t, particles, temperatures, moves)
+
+
+@eqx.filter_jit
+def standardised(likelihood: DoublyIntractableLikelihood, theta: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
+    """Return t of every theta."""
+    return jax.vmap(likelihood.standardise)(theta)
+
+
+@eqx.filter_jit
+def log_z_at(
+    key: PRNGKeyArray,
+    likelihood: DoublyIntractableLikelihood,
+    t: Float[Array, "n dim"],
+    particles: int,
+    temperatures: int,
+    moves: int,
+) -> LogZEstimates:
+    """Estimate log Z at standardised parameters t; otherwise as `estimate_log_z`."""
+
+    def one(key, t):
+        key_draw, key_bridge = jr.split(key)
+        particles_at_end, info = bridge(
+            key_bridge,
+            Particles.equal(likelihood.draws(key_draw, particles)),
+            Path(
+                likelihood.log_reference,
+                lambda v: likelihood.log_reference(v) + likelihood.log_tilt(t, v),
+                lambda v: likelihood.log_tilt(t, v),
+            ),
+            step_size=STEP_SIZE,
+            moves=moves,
+            temperatures=temperatures,
+            ess_threshold=0.5 if moves else 0.0,
+        )
+        gradients = jax.vmap(lambda v: jax.grad(likelihood.log_tilt)(t, v))(particles_at_end.positions)
+        share = jnp.minimum(info.ess, ess(particles_at_end.log_weights))
+        variance = temperatures * (1 / jnp.maximum(share, 1e-6) - 1) / particles
+        return LogZEstimates(info.log_z, particles_at_end.mean(gradients), jnp.sqrt(variance), share)
+
+    keys = jr.split(key, t.shape[0])
+    return jax.lax.map(lambda pair: one(*pair), (keys, t), batch_size=min(THETA_AT_ONCE, t.shape[0]))
 
 
 class LogNormaliserTraining(eqx.Module):

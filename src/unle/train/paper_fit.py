@@ -41,7 +41,6 @@ from unle.errors import InputError, Outcome
 from unle.models import EnergyModel, FixedMeasure, LogNormaliser, MlpEnergy, unstacked
 from unle.samplers import normalise
 from unle.space.host_device import on_device, split
-from unle.train.abstract_particles import Batch, ParticleBatch
 from unle.train.energy_training import (
     LOWEST_ACCEPTANCE,
     STEP_BACK,
@@ -51,12 +50,11 @@ from unle.train.energy_training import (
     energy_gap,
     likelihood_steps,
 )
-from unle.train.joint import JointSpace
 from unle.train.loop import Look, Patience, begin, run
-from unle.train.online_log_z import OnlineTraining, online_start
-from unle.train.per_pair_particles import PairedChains, PairedState
-from unle.train.persistent_particles import PersistentChains, WarmSmc
+from unle.train.paper_log_z import OnlineTraining, online_start
+from unle.train.persistent_particles import PairedChains, PairedState, PersistentChains, WarmSmc
 from unle.train.rows import Rows
+from unle.train.training_particles import Batch, JointSpace, ParticleBatch
 
 MEASURE_SCALE = 10.0  # standard deviation of the fixed measure, in those of the data
 LARGEST_GAP = 50.0  # nats between data and particles

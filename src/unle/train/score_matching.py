@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.models import AbstractBase, EnergyModel, MlpEnergy
-from unle.train.descent import Descended, Descent, descend
+from unle.train.loop import Descended, Descent, descend
 from unle.train.rows import Rows
 
 UNROLL = 4  # directions that are compiled side by side

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from unle.models import AbstractBase, MlpEnergy
 from unle.space import ThetaSpace, XSpace, affine_change
-from unle.train.per_pair_particles import PairedState
+from unle.train.persistent_particles import PairedState
 
 
 class Frame(eqx.Module):
