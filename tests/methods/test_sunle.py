@@ -20,7 +20,7 @@ from unle.train import (
     LogNormaliserTraining,
     PairedChains,
     energy_fit,
-    gaussian_network,
+    gaussian_fits,
 )
 
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])
@@ -94,7 +94,7 @@ def narrow():
         NOTES.append(record)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gaussian_network, "_scores", counted("gaussian", gaussian_network._scores))
+        patch.setattr(gaussian_fits, "_scores", counted("gaussian", gaussian_fits._scores))
         patch.setattr(energy_fit, "likelihood_steps", counted("tilted", energy_fit.likelihood_steps))
         run = tiny(curved).run([1.2], budget=400, rounds=4, seed=1, on_round=seen.append, on_metrics=note)
     return run, seen
