@@ -21,10 +21,10 @@ from unle.diagnose import (
 )
 from unle.diagnose.calibration import OF_X_O, OF_Y
 from unle.diagnose.calibration_checks import region_coverage
-from unle.diagnose.ensemble import ensemble_agreement
 from unle.diagnose.likelihoods import members_within, without_region
 from unle.diagnose.predictive_checks import ReplicaPairs, distance_ratio
 from unle.diagnose.record import NotApplicable, NotMade
+from unle.diagnose.sampler_checks import ensemble_agreement
 from unle.models import GivenValid, Region
 from unle.posterior import Draws, Posterior
 from unle.space import Prior, fit_theta_space

@@ -7,8 +7,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from unle.diagnose import CHECKS, Calibration, Findings, FittedRun, calibrate, coverage, run_checks, sbc, tarp
-from unle.diagnose.laplace_weights import weigh_around_modes
-from unle.diagnose.population_monte_carlo import weigh_many
+from unle.diagnose.calibration_sampling import weigh_around_modes, weigh_many
 from unle.diagnose.record import NotMade
 from unle.errors import InputError
 from unle.models import TractableLikelihood

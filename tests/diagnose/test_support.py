@@ -9,8 +9,7 @@ from unle import Prior
 from unle.diagnose import FittedRun
 from unle.diagnose.calibration import Calibration
 from unle.diagnose.observation import outlier
-from unle.diagnose.sharp_ends import sharp_ends
-from unle.diagnose.support_check import Extremes, extreme_draws, residual_levels, support
+from unle.diagnose.support_check import Extremes, extreme_draws, residual_levels, sharp_ends, support
 from unle.models import ConditionalGaussian, EnergyModel, Ensemble, NoCorrection, NoEnergy
 from unle.posterior import Draws, Posterior
 from unle.space import fit_theta_space, fit_x_space

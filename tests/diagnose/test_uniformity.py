@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from unle.diagnose.distances import energy_scores, energy_test
+from unle.diagnose.p_values import ecdf_band, tail_probability, uniformity
 from unle.diagnose.record import bonferroni, verdict_of, worst
-from unle.diagnose.tail_pvalue import tail_probability
-from unle.diagnose.uniformity import ecdf_band, uniformity
 
 
 def test_uniform_numbers_are_rejected_as_often_as_they_should():

@@ -9,9 +9,9 @@ import pytest
 
 from unle import plot
 from unle.diagnose import Calibration, coverage, ensemble_agreement, outlier, predictive, sbc, tarp, training_health
-from unle.diagnose.conditional_density import Conditional
+from unle.diagnose.fit_records import rounds
 from unle.diagnose.record import Check
-from unle.diagnose.round_records import rounds
+from unle.diagnose.summary import Conditional
 from unle.errors import InputError
 from unle.plot import as_svg
 

@@ -20,8 +20,7 @@ from unle.cli.inference import Request
 from unle.cli.model import Model
 from unle.cli.settings import RunSettings
 from unle.diagnose import CHECKS, Findings, default_checks, run_checks
-from unle.diagnose.draws_export import export_draws
-from unle.diagnose.summary import bayes_factor, hdi, summarise
+from unle.diagnose.summary import bayes_factor, export_draws, hdi, summarise
 from unle.errors import InputError, StoreError
 from unle.posterior import Draws
 from unle.report import Picture, write_report

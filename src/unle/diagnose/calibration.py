@@ -7,7 +7,7 @@ is just another draw of it.  For any function f(theta, x*) its level among draws
 
 is then uniform on [0, 1] *exactly*, whatever L, the weights or the proposal are: given all L + 1 points, theta* is any
 one of them with probability proportional to the weights, w* being the weight that theta* would have had as a draw.
-Plain draws have equal weights, and u is the usual rank.  Weighted ones (`population_monte_carlo`) make hundreds of
+Plain draws have equal weights, and u is the usual rank.  Weighted ones (`calibration_sampling`) make hundreds of
 posteriors affordable.  Few effective draws cost power, never a false alarm.
 
 Calibration is about the *learned posterior*, averaged over the prior.  It does not look at the sampler that makes the
@@ -36,9 +36,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from unle.diagnose.laplace_weights import weigh_around_modes
+from unle.diagnose.calibration_sampling import weigh_around_modes, weigh_many, weigh_population
 from unle.diagnose.likelihoods import log_likelihood_draws, log_likelihood_pairs, log_likelihood_table, without_region
-from unle.diagnose.population_monte_carlo import weigh_many, weigh_population
 from unle.diagnose.predictive_checks import ReplicaPairs
 from unle.diagnose.record import NotMade
 from unle.errors import InputError

@@ -45,8 +45,8 @@ from jaxtyping import Float
 from scipy.stats import binom, rankdata
 
 from unle.diagnose.calibration import FEWEST_EFFECTIVE, Calibration
+from unle.diagnose.p_values import FEWEST_NUMBERS, MATERIAL, uniformity
 from unle.diagnose.record import Check, CheckKind, Verdict, at_most, bonferroni, verdict_of, worst
-from unle.diagnose.uniformity import FEWEST_NUMBERS, MATERIAL, uniformity
 from unle.errors import InputError
 
 SBC = CheckKind(

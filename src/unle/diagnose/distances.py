@@ -20,7 +20,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist, pdist
 
-from unle.diagnose.tail_pvalue import tail_probability
+from unle.diagnose.p_values import tail_probability
 from unle.errors import InputError
 
 BLOCKS = 10

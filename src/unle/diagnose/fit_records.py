@@ -1,4 +1,4 @@
-r"""What do the records of the fit say?  Three checks that need nothing else; none says whether the result is right.
+r"""What do the records of the fit say?  Four checks that need nothing else; none says whether the result is right.
 
 *training.*  Three things to look at: whether training diverged and had to be rolled back; whether the energies of data
 and of the model's own particles differ (in equilibrium their gap is zero); and whether the likelihood of held-out rows
@@ -21,14 +21,21 @@ which simulations failed, or came out far from the observation.  On rows that th
 by their prediction, the share of valid rows near the observation is compared with the prediction.  The mean absolute
 difference has a known expectation and spread for perfect probabilities, from the size of the groups alone; what is
 beyond is miscalibration.  Places without simulations are not seen.
+
+*rounds.*  Rounds simulate where the last fit put the posterior.  A fit that is wrong there leads the next round astray,
+and what is not simulated is never corrected.  The run looks after every round whether x_o is still among its
+simulations, writes a record where it is not, and tries to find its way back.  `lost_rounds` reads those records.  A run
+that lost part of the posterior, a mode say, while x_o stayed among its simulations, is not seen.  The table `rounds`
+says how the rounds went: were simulations valid, did they come closer to x_o, did the proposal shrink?
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from jaxtyping import Float
 
 from unle.diagnose.record import (
     Check,
@@ -66,6 +73,7 @@ VALIDITY = CheckKind(
 GROUPS = 3  # of ten that count: where failures are rare, most groups have none, and no noise
 RELATIVE_SD = math.sqrt((math.pi / 2 - 1) / GROUPS)  # of a mean of so many |N(0, 1)|, relative to its expectation
 MATERIAL_ERROR = 0.02  # miscalibration that matters to nobody, however significant
+ROUNDS = CheckKind("rounds", "Rounds that lost the observation", "Did every round stay around the observation?")
 
 
 def training_health(metrics: Sequence[Mapping[str, Any]]) -> Check:
@@ -187,8 +195,13 @@ def information(records: Sequence[Mapping[str, Any]]) -> Check:
         else "The fit is no better than ignoring theta: the data carry no information about the parameters, or it was "
         "not learned; the posterior is the prior."
     )
-    p_value = float(norm.sf(nats / error)) if error > 0 else float(not learned)
+    p_value = _upper_tail(nats / error) if error > 0 else float(not learned)
     return INFORMATION.result(verdict, {"nats": nats, "standard_error": error, "p": p_value}, advice)
+
+
+def _upper_tail(z: float) -> float:
+    """Return P(N(0, 1) > z)."""
+    return 0.5 * math.erfc(z / math.sqrt(2))
 
 
 def validity_calibration(records: Sequence[Mapping[str, Any]]) -> Check:
@@ -207,7 +220,7 @@ def validity_calibration(records: Sequence[Mapping[str, Any]]) -> Check:
     if excess < MATERIAL_ERROR:
         verdict = "good"
     else:
-        numbers["p_value"] = float(norm.sf((error / noise - 1) / RELATIVE_SD)) if noise > 0 else 0.0
+        numbers["p_value"] = _upper_tail((error / noise - 1) / RELATIVE_SD) if noise > 0 else 0.0
         verdict = verdict_of(numbers["p_value"])
     advice = (
         "Predicted and observed shares agree."
@@ -215,3 +228,71 @@ def validity_calibration(records: Sequence[Mapping[str, Any]]) -> Check:
         else "Failures are predicted too often or too rarely somewhere: simulate more, or look where they happen."
     )
     return VALIDITY.result(verdict, numbers, advice)
+
+
+def lost_rounds(records: Sequence[Mapping[str, Any]]) -> Check:
+    """Check the rounds of a sequential run.
+
+    Args:
+        records: the metrics of the run; those of stage "lost" count.
+
+    Raises:
+        NotApplicable: the run had no rounds.
+    """
+    lost = [record for record in records if record.get("stage") == "lost"]
+    rounds = [record for record in records if record.get("stage") == "round"]
+    if not lost and not rounds:
+        raise NotApplicable("the run has no rounds.")
+    for_good = [record for record in lost if not record.get("recovered", False)]
+    verdict: Verdict = "bad" if for_good else "good"
+    if for_good:
+        reason = str(for_good[-1].get("reason", "")).strip().rstrip(".")
+        advice = f"The rounds lost x_o and did not find it again{': ' if reason else ''}{reason}; use --method aunle."
+    elif lost:
+        advice = "The rounds lost x_o at one time and found it again."
+    else:
+        advice = "Every round stayed around x_o."
+    return ROUNDS.result(verdict, {"lost": len(lost), "for_good": len(for_good)}, advice)
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """One number per round.
+
+    Attributes:
+        number: of the round.
+        simulations: made in it.
+        valid: share of them.
+        distance: median distance of x from x_o, in standard deviations of the first round's x.
+        width: geometric mean of the parameters' spread, relative to the first round.
+    """
+
+    number: Float[np.ndarray, " round"]
+    simulations: Float[np.ndarray, " round"]
+    valid: Float[np.ndarray, " round"]
+    distance: Float[np.ndarray, " round"]
+    width: Float[np.ndarray, " round"]
+
+
+def rounds(rows: Any, x_o: Float[np.ndarray, "rows dim_x"] | None) -> Rounds:
+    """Summarise the simulations of every round.
+
+    Args:
+        rows: of `SimulationStore.read`.
+        x_o: the observation, or None; distances are NaN then.
+    """
+    numbers = np.unique(rows.round)
+    table = []
+    first = rows.round == numbers[0]
+    spread_x = np.nanstd(rows.x[first & rows.valid], axis=0) + 1e-12
+    spread_theta = rows.theta[first].std(axis=0) + 1e-300
+    centre = None if x_o is None else np.mean(x_o, axis=0)
+    for number in numbers:
+        mine = rows.round == number
+        x = rows.x[mine & rows.valid]
+        away = (
+            np.nan if centre is None or not len(x) else np.median(np.sqrt(np.mean(((x - centre) / spread_x) ** 2, 1)))
+        )
+        width = np.exp(np.mean(np.log(rows.theta[mine].std(axis=0) / spread_theta + 1e-300)))
+        table.append((number, mine.sum(), rows.valid[mine].mean(), away, width))
+    return Rounds(*np.array(table, float).T)

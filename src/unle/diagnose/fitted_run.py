@@ -23,7 +23,7 @@ from unle.diagnose.calibration import Calibration, calibrate, calibrate_around
 from unle.diagnose.likelihoods import Members, member_log_likelihoods, members_within
 from unle.diagnose.predictive_checks import ReplicaPairs
 from unle.diagnose.record import NotApplicable, NotMade
-from unle.diagnose.sharp_ends import DRAWS, FEWEST_SIMULATIONS, SIMULATIONS, SharpEnd, sharp_ends
+from unle.diagnose.support_check import DRAWS, FEWEST_SIMULATIONS, SIMULATIONS, SharpEnd, sharp_ends
 from unle.models import TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.simulators import simulate, simulate_at

@@ -21,8 +21,8 @@ from jaxtyping import Float
 
 from unle.diagnose.calibration import FEWEST_EFFECTIVE, Calibration
 from unle.diagnose.calibration_checks import rank_pca
+from unle.diagnose.p_values import tail_probability
 from unle.diagnose.record import Check, CheckKind, at_most, verdict_of
-from unle.diagnose.tail_pvalue import tail_probability
 from unle.errors import InputError
 
 LOCAL_C2ST = CheckKind(

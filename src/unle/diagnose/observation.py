@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from unle.diagnose.p_values import tail_probability
 from unle.diagnose.record import Check, CheckKind, bonferroni, verdict_of
-from unle.diagnose.tail_pvalue import tail_probability
 from unle.errors import InputError
 
 OUTLIER = CheckKind(

@@ -36,8 +36,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from unle.diagnose.distances import energy_scores
+from unle.diagnose.p_values import tail_probability, tail_probability_of_mean
 from unle.diagnose.record import Check, CheckKind, bonferroni, verdict_of
-from unle.diagnose.tail_pvalue import tail_probability, tail_probability_of_mean
 from unle.errors import InputError
 
 PREDICTIVE = CheckKind(

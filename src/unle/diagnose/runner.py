@@ -17,21 +17,21 @@ import numpy as np
 from unle.diagnose import calibration_checks as calibration
 from unle.diagnose import fit_records, normaliser
 from unle.diagnose.data_chains import SHORT_RUN, short_run
-from unle.diagnose.ensemble import ENSEMBLE_AGREEMENT, ensemble_agreement
-from unle.diagnose.findings import LATER, Findings
+from unle.diagnose.fit_records import ROUNDS, lost_rounds
 from unle.diagnose.fitted_run import FittedRun
 from unle.diagnose.likelihoods import log_likelihood_pairs, log_likelihood_table, without_region
 from unle.diagnose.local_test import LOCAL_C2ST, local_c2st
 from unle.diagnose.observation import OUTLIER, outlier
 from unle.diagnose.predictive_checks import PREDICTIVE, TAIL_RANK, predictive, tail_rank
-from unle.diagnose.record import Check, CheckKind, NotApplicable, NotMade, Skipped
+from unle.diagnose.record import LATER, Check, CheckKind, Findings, NotApplicable, NotMade, Skipped
 from unle.diagnose.region_check import REGION, region_mass
-from unle.diagnose.round_records import ROUNDS, lost_rounds
 from unle.diagnose.sampler_checks import (
+    ENSEMBLE_AGREEMENT,
     GRID,
     INNER_MIXING,
     SAMPLER,
     density_grid,
+    ensemble_agreement,
     grid_agreement,
     inner_mixing,
     sampler_health,
