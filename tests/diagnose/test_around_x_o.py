@@ -12,6 +12,7 @@ from scipy.stats import binom
 from unle.diagnose import (
     FittedRun,
     calibrate_around,
+    check,
     coverage,
     default_checks,
     posterior_sbc,
@@ -25,8 +26,10 @@ from unle.diagnose.likelihoods import members_within, without_region
 from unle.diagnose.predictive_checks import ReplicaPairs, distance_ratio
 from unle.diagnose.record import NotApplicable, NotMade
 from unle.diagnose.sampler_checks import ensemble_agreement
+from unle.methods import SequentialRun
 from unle.models import GivenValid, Region
 from unle.posterior import Draws, Posterior
+from unle.simulators import Simulations
 from unle.space import Prior, fit_theta_space
 
 FILE = Path(__file__).parents[2] / "scripts" / "trust.py"
@@ -219,6 +222,29 @@ def test_a_sequential_run_is_calibrated_around_its_observation():
     assert default_checks(evidence("right", amortised=False)).verdict == "good"
 
 
+@pytest.mark.parametrize("sequential", [False, True])
+def test_one_call_makes_the_checks_of_a_run(sequential):
+    """With simulations, a pair of tables or a sequential run, as the checks of the run itself."""
+    run = evidence("too narrow", amortised=not sequential)
+    rows = (
+        SequentialRun(run.posterior, Simulations.from_arrays(run.theta, run.x), ())
+        if sequential
+        else (run.theta, run.x)
+    )
+    found = check(run.posterior, run.draws, rows, simulator, seed=7)
+    expected = default_checks(run)
+    assert [(one.name, one.verdict, one.numbers) for one in found.checks] == [
+        (one.name, one.verdict, one.numbers) for one in expected.checks
+    ]
+    first, *reasons = str(found).splitlines()
+    assert first == f"verdict: bad ({found.standing})"
+    assert [line.strip() for line in reasons] == list(found.reasons)
+    without = str(check(run.posterior, run.draws, rows, seed=7))
+    assert without.startswith("verdict: ")
+    assert "check(..., simulator=simulator)" in without
+    assert "DIR" not in without
+
+
 @pytest.mark.parametrize("changes", [{"simulator": None}, {"seconds": 60.0}])
 def test_simulations_that_cannot_be_had_leave_a_doubt(changes):
     found = default_checks(evidence("right", **changes, amortised=False))
@@ -228,9 +254,9 @@ def test_simulations_that_cannot_be_had_leave_a_doubt(changes):
 
 
 def test_records_that_the_fit_did_not_write_are_not_asked_for():
-    for check in (trust.information, trust.certificate, trust.lost_rounds):
+    for made_of in (trust.information, trust.certificate, trust.lost_rounds):
         with pytest.raises(NotApplicable):
-            check([{"stage": "fitted"}])
+            made_of([{"stage": "fitted"}])
 
 
 def test_numbers_that_are_not_numbers_are_bad():

@@ -38,7 +38,7 @@ _NAMES = {
     "p_values": "ecdf_band",
     "predictive_checks": "ReplicaPairs predictive tail_rank",
     "record": "Check Findings Skipped say_numbers short",
-    "runner": "CHECKS default_checks run_checks",
+    "runner": "CHECKS check default_checks run_checks",
     "sampler_checks": "density_grid ensemble_agreement grid_agreement inner_mixing sampler_health",
     "summary": "BayesFactor Conditional Summary bayes_factor conditional export_draws hdi summarise",
     "support_check": "extreme_draws residual_levels support",

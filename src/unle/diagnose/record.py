@@ -27,6 +27,10 @@ DOUBTFUL_BELOW = 0.01
 BAD_BELOW = 0.001
 ORDER: tuple[Verdict, ...] = ("good", "doubtful", "bad")
 LATER = "it takes longer than the others: unle check DIR makes it."
+IN_PYTHON = {  # how `check` is asked for what the command line names
+    "unle check DIR --model FILE": "check(..., simulator=simulator)",
+    "unle check DIR --simulations": "check(...) with fresh =",
+}
 FORMER_NAMES = {"cloud": "outlier", "members": "ensemble_agreement"}  # of checks, in files of earlier versions
 
 
@@ -232,6 +236,13 @@ class Findings:
         parts += [f"{len(self.missing)} could not be made"] if self.missing else []
         parts += [f"{len(self.later)} longer ones left to unle check"] if self.later else []
         return "; ".join(parts)
+
+    def __str__(self) -> str:
+        """Say the verdict, what it rests on, and the reasons if it is not good, one line each."""
+        text = "\n  ".join([f"verdict: {self.verdict} ({self.standing})", *self.reasons])
+        for command, call in IN_PYTHON.items():
+            text = text.replace(command, call)
+        return text
 
     def plain(self) -> dict[str, Any]:
         """Return everything but the arrays, as JSON has it."""

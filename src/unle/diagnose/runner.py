@@ -8,9 +8,10 @@ posterior, and the verdict is not good.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,9 @@ from unle.diagnose.sampler_checks import (
 from unle.diagnose.support_check import SUPPORT, extreme_draws, residual_levels, support
 from unle.diagnose.z_of_theta import z_uniformity
 from unle.errors import InputError
+from unle.methods import SequentialRun, as_simulations
 from unle.models import Ensemble, TractableLikelihood
+from unle.posterior import Draws, Posterior
 from unle.progress import progress
 
 Z_DRAWS = 100  # of the posterior at which Z is estimated: its spread to a tenth
@@ -151,6 +154,48 @@ CHECKS: tuple[Entry, ...] = (
     Entry(calibration.TARP, lambda run: calibration.tarp(run.calibration, seed=run.seed)),
     Entry(LOCAL_C2ST, _local, later=True),
 )
+
+
+def check(
+    posterior: Posterior,
+    draws: Draws,
+    simulations: Any,
+    simulator: Callable | None = None,
+    *,
+    metrics: Sequence[Mapping[str, Any]] = (),
+    fresh: int | None = None,
+    seed: int = 0,
+) -> Findings:
+    """Check a posterior at an observation, as `unle run` does at its end.
+
+    Args:
+        posterior: fitted.
+        draws: of it at the observation.
+        simulations: it was fitted to: those of `unle.simulate`, a pair (theta, x), or what `SUNLE(...).run` returned.
+        simulator: makes fresh simulations; without it most checks cannot be made, and the verdict is not good.
+        metrics: the records of the fit, where they were collected by `fit(..., on_metrics=)`.
+        fresh: simulations to make for calibration; by default 300, if they take half a minute at most.
+        seed: fixes what is random about the checks.
+
+    Returns:
+        `Findings`: `print` shows the verdict and its reasons.
+    """
+    amortised = not isinstance(simulations, SequentialRun)
+    rows = as_simulations(simulations if amortised else simulations.simulations, posterior.prior)
+    return default_checks(
+        FittedRun(
+            posterior,
+            draws,
+            rows.valid_theta,
+            rows.valid_x,
+            metrics,
+            simulator,
+            seconds=float(rows.seconds.mean()),
+            simulations=fresh,
+            seed=seed,
+            amortised=amortised,
+        )
+    )
 
 
 def default_checks(run: FittedRun) -> Findings:

@@ -17,6 +17,7 @@ from unle.methods.paper_sunle import PaperCarried
 from unle.methods.round_history import Round
 from unle.methods.rounds import RoundState
 from unle.methods.sequential import AbstractSequential, SequentialRun
+from unle.methods.simulation_inputs import as_simulations
 from unle.methods.smnle import SMNLE
 from unle.methods.snle import SNLE
 from unle.methods.sunle import SUNLE
@@ -39,5 +40,6 @@ __all__ = [
     "Round",
     "RoundState",
     "SequentialRun",
+    "as_simulations",
     "standardised_pairs",
 ]

@@ -1,4 +1,4 @@
-"""Figures from draws, checks and records.  Every function returns a matplotlib `Figure` and shows nothing.
+"""Figures from draws, checks and records.  Functions return a matplotlib `Figure` and show nothing.
 
 To read: `style` (the look), `inputs` (what is drawn), `pairs` with `contours` and `mosaic`, `marginals`, `compare`,
 `conditional` and `slices` (posteriors), `observation` (data),
@@ -20,6 +20,7 @@ from unle.plot.check_figures import (
 )
 from unle.plot.compare import compare_draws
 from unle.plot.conditional import conditional_pairs
+from unle.plot.contours import draw_contours
 from unle.plot.inputs import plain_label
 from unle.plot.levels import coverage_curve, rank_curves, rank_histograms
 from unle.plot.marginals import marginals
@@ -43,6 +44,7 @@ __all__ = [
     "conditional_pairs",
     "coverage_curve",
     "density_and_draws",
+    "draw_contours",
     "likelihood_rank",
     "likelihood_slices",
     "local_probabilities",

@@ -59,7 +59,15 @@ def _best_blur(values: Float[np.ndarray, "n 2"], limits: tuple) -> float:
 def draw_contours(
     axis: Any, values: Float[np.ndarray, "n 2"], limits: tuple, colour: str, *, filled: bool = True
 ) -> None:
-    """Draw the areas that hold 50 % and 95 % of the draws."""
+    """Draw the areas that hold 50 % and 95 % of the draws into a panel of a figure of your own.
+
+    Args:
+        axis: of matplotlib.
+        values: draws of two parameters.
+        limits: ends of both axes, ((low, high), (low, high)).
+        colour: of the lines, and lighter of the areas.
+        filled: whether areas are filled.
+    """
     from matplotlib.colors import to_rgba
 
     x, y, density, levels = credible_levels(values, limits)

@@ -80,7 +80,9 @@ class Draws:
         return len(self), self.values.shape[-1]
 
     def to_arviz(self):
-        """Return an ArviZ DataTree with groups `posterior` and `observed_data`; for its plots, `pip install arviz`.
+        """Return an ArviZ DataTree with groups `posterior` and `observed_data`.
+
+        Its plots come with `pip install "unle[arviz]"`: `import arviz_plots`.
 
         A "/" in a parameter's name is written "|" there: in a tree, and in its files, "/" leads from group to group.
         """
