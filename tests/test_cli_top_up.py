@@ -148,7 +148,7 @@ def test_rounds_that_do_not_continue(tmp_path, then):
 @pytest.mark.parametrize("steps", range(1, 7))
 def test_a_top_up_that_is_cut_short_can_be_made_again(tmp_path, monkeypatch, steps):
     """A crash at any point: after so many changes of files."""
-    from unle.store import json_files, top_up
+    from unle.store import safe_files, top_up
 
     settings = {"method": "sunle", "budget": 100, "rounds": 2, "seed": 0}
     run = RunDirectory.create(tmp_path / "run", settings)
@@ -169,7 +169,7 @@ def test_a_top_up_that_is_cut_short_can_be_made_again(tmp_path, monkeypatch, ste
         return function
 
     with monkeypatch.context() as patch:
-        for module, name in ((top_up, "write_atomically"), (top_up, "write_sealed"), (json_files, "write_atomically")):
+        for module, name in ((top_up, "write_atomically"), (top_up, "write_sealed"), (safe_files, "write_atomically")):
             patch.setattr(module, name, fails(getattr(module, name)))
         patch.setattr(top_up, "_make", fails(top_up._make))
         with pytest.raises(OSError, match="power"):

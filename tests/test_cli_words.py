@@ -7,8 +7,8 @@ import time
 from typer.testing import CliRunner
 
 from unle.cli import app, console
+from unle.cli.check import show_verdict
 from unle.cli.output import say_complaints
-from unle.cli.report import show_verdict
 from unle.diagnose import Check, Findings
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from unle.errors import InputError, StoreError
 from unle.simulators import Simulations, batched, simulate, simulate_at
-from unle.simulators.seeding import generators
+from unle.simulators.piece import generators
 from unle.store import SimulationStore
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from unle.errors import StoreError
 from unle.simulators import Simulations, batched, jax_simulator, run_round, simulate
-from unle.simulators.round_claim import Blocks
+from unle.simulators.dispatch import Blocks
 from unle.store import SimulationStore
 
 

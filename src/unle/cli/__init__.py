@@ -13,8 +13,7 @@ import sys
 from typing import Any
 
 from unle.cli.check import require_fit
-from unle.cli.console import Stages, counted, plain_ending, say, show_table, start_clock
-from unle.cli.interrupts import STOPPED
+from unle.cli.console import STOPPED, Stages, counted, plain_ending, say, show_table, start_clock
 
 __all__ = ["Stages", "app", "counted", "load_posterior", "main", "plain_ending", "require_fit", "say", "show_table"]
 

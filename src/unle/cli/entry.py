@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unle.cli import check, data, demo, report, resume, run, sample, simulate, watch
+from unle.cli import check, data, demo, run, sample, simulate, watch
 
 BENCHMARK_VERBS = "unle_bench.cli"  # a module with VERBS, if it is installed
 
@@ -26,13 +26,13 @@ app = typer.Typer(
 VERBS: dict[str, tuple[Callable[..., None], str]] = {
     "demo": (demo.demo, demo.EXAMPLE),
     "run": (run.run, run.EXAMPLE),
-    "resume": (resume.resume, resume.EXAMPLE),
+    "resume": (run.resume, run.RESUME_EXAMPLE),
     "sample": (sample.sample, sample.EXAMPLE),
     "simulate": (simulate.simulate, simulate.EXAMPLE),
     "export": (data.export_simulations, data.EXPORT_EXAMPLE),
     "import": (data.import_simulations, data.IMPORT_EXAMPLE),
     "check": (check.check, check.EXAMPLE),
-    "report": (report.report, report.EXAMPLE),
+    "report": (check.report, check.REPORT_EXAMPLE),
     "watch": (watch.watch, watch.EXAMPLE),
 }
 

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from unle.cli import model_path
 from unle.cli.build import build, check_settings
 from unle.cli.console import Stages, say
-from unle.cli.model import Model
-from unle.cli.observation import fit_to
+from unle.cli.model import Model, fit_to, remember
 from unle.cli.output import say_traceback
 from unle.cli.sequential import fit_in_rounds
 from unle.cli.settings import ExecutorOptions, RunSettings
@@ -80,7 +78,7 @@ def open_run(path: Path, request: Request) -> RunDirectory:
     try:
         run = create_or_top_up(path, wanted)
         if model.path is not None:
-            model_path.remember(path, model.path)
+            remember(path, model.path)
         return run
     except StoreError as error:
         stored = RunDirectory.open(path).settings if (path / "run.json").exists() else {}

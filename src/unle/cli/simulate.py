@@ -59,14 +59,14 @@ def simulate_only(
     model: Any, settings: dict[str, Any], directory: Path, executor: ExecutorOptions, *, as_json: bool
 ) -> None:
     """Make the simulations of a directory that it lacks, and say what there is."""
-    from unle.cli import model_path
     from unle.cli.inference import simulate_prior
+    from unle.cli.model import remember
     from unle.cli.top_up import create_or_top_up
     from unle.simulators import summarise
 
     run = create_or_top_up(directory, {**settings, "prior": model.prior.spec()})
     if model.path is not None:
-        model_path.remember(directory, model.path)
+        remember(directory, model.path)
     with run.working(), run.simulating() as store:
         simulate_prior(store, model, settings, executor)
         tally, summary, names = store.tally(0), summarise(store, 0), list(store.fact("x_names") or ())

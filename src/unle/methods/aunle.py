@@ -8,8 +8,8 @@ r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations
    be relied on (`unle.train.validation`).
 5. Where residuals of the base are clearly not Gaussian, and energies do not make up for that, give them a density of
    their own (`unle.train.residuals`), and repeat 3 and 4 on top of it.
-6. Integrate over the cells of counts and other discrete data (`unle.space.cells`), and multiply by P(valid | theta) if
-   simulations failed.
+6. Integrate over the cells of counts and other discrete data (`unle.space.data_kinds`), and multiply by
+   P(valid | theta) if simulations failed.
 
 Reference: Glaser et al., "Maximum likelihood learning of unnormalized models for simulation-based inference", 2023.
 """

@@ -28,8 +28,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.errors import InputError
 from unle.models.bases import AbstractBase
 from unle.models.energy_model import EnergyModel
-from unle.models.ensembles import stacked, unstacked
-from unle.models.likelihood import AbstractLikelihood
+from unle.models.likelihood import AbstractLikelihood, stacked, unstacked
 from unle.space import ThetaSpace, XSpace
 
 

@@ -15,14 +15,11 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from unle.errors import InputError
+from unle.models.base_wrappers import OneView, Repeated, TwoViews
 from unle.models.bases import LOG_2PI, AbstractBase, AbstractBaseWrapper, ConditionalGaussian
-from unle.models.cell_likelihood import OverCells
 from unle.models.energy_model import EnergyModel, NoEnergy
-from unle.models.ensembles import Ensemble, Mixture
-from unle.models.likelihood import AbstractLikelihood, EnergyLikelihood
-from unle.models.repeated import Repeated
-from unle.models.validity import GivenValid
-from unle.models.views import OneView, TwoViews
+from unle.models.likelihood import AbstractLikelihood, EnergyLikelihood, Ensemble, Mixture, OverCells
+from unle.models.theta_factors import GivenValid
 from unle.space.scaling import REDUNDANT
 
 REMEDY = "try leaving these coordinates out of x, and fit again: AUNLE(prior).fit((theta, x[:, kept]))."

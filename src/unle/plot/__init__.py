@@ -1,13 +1,13 @@
 """Figures from draws, checks and records.  Functions return a matplotlib `Figure` and show nothing.
 
 To read: `style` (the look), `inputs` (what is drawn), `pairs` with `contours` and `mosaic`, `marginals`, `compare`,
-`conditional` and `slices` (posteriors), `observation` (data),
-`check_figures` and `levels` (checks), `run_figures` (a run), `svg` (for pages).  matplotlib is imported when a figure
-is made.
+`conditional` (posteriors), `observation` (data), `check_figures` (checks), `run_figures` (a run).  matplotlib is
+imported when a figure is made.
 """
 
 from unle.plot.check_figures import (
     chain_ends,
+    coverage_curve,
     density_and_draws,
     likelihood_rank,
     local_probabilities,
@@ -15,21 +15,20 @@ from unle.plot.check_figures import (
     normaliser_spread,
     outlier_distances,
     predictive,
+    rank_curves,
+    rank_histograms,
     sampler_path,
     training_path,
 )
 from unle.plot.compare import compare_draws
-from unle.plot.conditional import conditional_pairs
+from unle.plot.conditional import conditional_pairs, likelihood_slices
 from unle.plot.contours import draw_contours
 from unle.plot.inputs import plain_label
-from unle.plot.levels import coverage_curve, rank_curves, rank_histograms
 from unle.plot.marginals import marginals
 from unle.plot.observation import observation
 from unle.plot.pairs import pairs
 from unle.plot.run_figures import rounds, run_time, stage_seconds, training_curves
-from unle.plot.slices import likelihood_slices
-from unle.plot.style import DENSITY, EXACT, FAINT, LEARNED, THIRD, new_figure, plain_logarithm, style
-from unle.plot.svg import as_svg
+from unle.plot.style import DENSITY, EXACT, FAINT, LEARNED, THIRD, as_svg, new_figure, plain_logarithm, style
 
 __all__ = [
     "DENSITY",

@@ -6,32 +6,32 @@ trust them.  Nothing here knows of models or data.
 Every file of an algorithm has five parts in this order: what it does and where it was published; its constants; the
 types of its state and result; the algorithm; its steps and checks.
 
-Read `kernels`, `step_size` and `chains` first.  Then `particles`, `bridge` and `whitening`; `sweep` and `tempered` for
-posteriors with several modes; `inner`, `proposals` and `exchange` for doubly intractable posteriors.  `devices` spreads
-chains over accelerators.
+Read `kernels`, `step_size` and `chains` first.  Then `particles` and `bridge`; `sweep` and `tempered` for posteriors
+with several modes; `inner`, `proposals` and `exchange` for doubly intractable posteriors.
 """
 
 from unle.samplers.bridge import BridgeInfo, Path, bridge
 from unle.samplers.chains import ChainRun, refresh, run_chains, run_chains_each, run_chains_given
-from unle.samplers.devices import over_devices
 from unle.samplers.exchange import ExchangeRun, InnerHealth, exchange
 from unle.samplers.inner import AbstractInner, Family, FollowingInner, InnerDraw, RejectionInner, TemperedInner
 from unle.samplers.kernels import AbstractKernel, Hmc, KernelInfo, LogDensity, Mala, Nuts, RandomWalk
 from unle.samplers.particles import (
     Particles,
     Room,
+    Whitening,
     choose_rows,
     ess,
+    fit_whitening,
     largest_log_power,
     log_mean_exp,
     normalise,
+    over_devices,
     systematic_indices,
 )
 from unle.samplers.proposals import AbstractProposal, ExchangeTarget, Langevin, SurrogateWalks, Walk
 from unle.samplers.step_size import AbstractStepSize, PerChainStepSize, SharedStepSize, StepSizeState
 from unle.samplers.sweep import Sweep, TemperedParticles
 from unle.samplers.tempered import TemperedPath, TemperedRun, tempered_smc
-from unle.samplers.whitening import Whitening, fit_whitening
 
 __all__ = [
     "AbstractInner",

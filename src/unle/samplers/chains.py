@@ -18,9 +18,8 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
-from unle.samplers.devices import over_devices
 from unle.samplers.kernels import AbstractKernel, Mala
-from unle.samplers.particles import Room
+from unle.samplers.particles import Room, over_devices
 from unle.samplers.step_size import AbstractStepSize, PerChainStepSize, SharedStepSize, StepSizeState
 
 

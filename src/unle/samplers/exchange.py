@@ -27,13 +27,11 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
-from unle.samplers.devices import over_devices
 from unle.samplers.inner import AbstractInner, Family, InnerDraw, TemperedInner
 from unle.samplers.kernels import AbstractKernel, Mala
-from unle.samplers.particles import Room, choose_rows
+from unle.samplers.particles import Room, Whitening, choose_rows, fit_whitening, over_devices
 from unle.samplers.proposals import AbstractProposal, ExchangeTarget, OuterState, Walk
 from unle.samplers.step_size import SharedStepSize, StepSizeState
-from unle.samplers.whitening import Whitening, fit_whitening
 
 STEP = SharedStepSize(initial=0.5, floor=0.05, smallest=1e-6, largest=10.0)
 BRIDGE_KERNEL: AbstractKernel = Mala()

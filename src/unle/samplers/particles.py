@@ -6,18 +6,35 @@ normalised weights $W_i = w_i / \sum_j w_j$. How unequal they are is measured by
 $$\mathrm{ESS}/N = \frac{(\sum_i w_i)^2}{N \sum_i w_i^2} \in [1/N, 1].$$
 
 Resampling trades unequal weights for repeated points.
+
+A `Whitening` is a linear change of variables after which a sample has unit covariance. With mean $\mu$ and covariance
+$\Sigma = L L^\top$ of the particles, $x = \mu + L z$. In the coordinates z one step size fits all directions, so that
+kernels need no mass matrix.
+
+`over_devices` spreads particles over all devices of this machine: they are independent while they move. JAX divides a
+compiled program by itself, once the layout of one array in it is given. Gradients and resampling need all particles,
+and communicate between devices; random numbers do not depend on the layout. Sums are taken in another order than on one
+device, so that results agree up to rounding. With one device it does nothing at all.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 Tree = TypeVar("Tree")
+# Added to the *correlation* matrix: keeps float32 Cholesky factors real for nearly degenerate samples, and
+# still resolves directions whose widths differ by a factor of about 300.
+RIDGE = 1e-5
+AXES = ("chains", "particles")
 
 
 class Room(NamedTuple):
@@ -124,3 +141,65 @@ def systematic_indices(shift: Float[Array, ""], log_weights: Float[Array, " part
     comb = (jnp.arange(n) + shift) / n * cumulative[-1]
     last_alive = jnp.argmax(cumulative == cumulative[-1])
     return jnp.minimum(jnp.searchsorted(cumulative, comb, side="right"), last_alive)
+
+
+class Whitening(eqx.Module):
+    """The map x = mean + factor z; the factor L is lower triangular."""
+
+    mean: Float[Array, " dim"]
+    factor: Float[Array, "dim dim"]
+
+    def colour(self, white: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Map z to x."""
+        return self.mean + self.factor @ white
+
+    def whiten(self, position: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Map x to z."""
+        return solve_triangular(self.factor, position - self.mean, lower=True)
+
+
+def fit_whitening(
+    positions: Float[Array, "particle dim"], weights: Float[Array, " particle"] | None = None
+) -> Whitening:
+    """Take mean and covariance from a sample, with normalised weights or equal ones.
+
+    The factor is finite and invertible for every sample, even one in which all points coincide.
+    """
+    n, dim = positions.shape
+    weights = jnp.full(n, 1.0 / n) if weights is None else weights
+    mean = weights @ positions
+    centred = positions - mean
+    covariance = (weights[:, None] * centred).T @ centred
+    # The floor is about the spacing of float32 numbers of that size: a sample cannot be narrower than that.
+    width = jnp.maximum(jnp.sqrt(jnp.diag(covariance)), 1e-6 * (1.0 + jnp.abs(mean)))
+    correlation = covariance / jnp.outer(width, width)
+    correlation = jnp.where(jnp.eye(dim, dtype=bool), 1.0 + RIDGE, correlation)
+    factor = jnp.linalg.cholesky(correlation)
+    factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, jnp.eye(dim))
+    return Whitening(mean, width[:, None] * factor)
+
+
+def over_devices(tree: Tree, *, axes: int = 1) -> Tree:
+    """Lay arrays out over all local devices, by one or two leading axes; meant for use inside `jax.jit`.
+
+    An axis is divided into as many equal parts as it can be among the devices: 1000 chains on 4 devices into 4; 4
+    islands of 500 particles on 8 devices into 4, and each island into 2.  Where devices are left over, they repeat the
+    same computation.  Nothing happens where there is one device, or where the user has chosen one
+    (`jax.default_device`).
+    """
+    devices = jax.local_devices()
+    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]  # made at run time
+    if len(devices) == 1 or chosen is not None:
+        return tree
+
+    def one(leaf):
+        if not isinstance(leaf, jax.Array) or leaf.ndim < axes:
+            return leaf
+        parts, left = [], len(devices)
+        for size in leaf.shape[:axes]:
+            parts.append(math.gcd(size, left))
+            left //= parts[-1]
+        mesh = Mesh(np.array(devices).reshape(*parts, left), (*AXES[:axes], "idle"))
+        return jax.lax.with_sharding_constraint(leaf, NamedSharding(mesh, PartitionSpec(*AXES[:axes])))
+
+    return jax.tree.map(one, tree)

@@ -23,8 +23,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from unle.errors import InputError
 from unle.samplers.inner import Family
 from unle.samplers.kernels import LogDensity
+from unle.samplers.particles import Whitening
 from unle.samplers.sweep import TemperedParticles, evaluate, langevin_log_ratio, langevin_steps, walk_once
-from unle.samplers.whitening import Whitening
 
 
 class ExchangeTarget(NamedTuple):

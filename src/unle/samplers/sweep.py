@@ -29,9 +29,8 @@ from jaxtyping import Array, Bool, Float
 
 from unle.errors import InputError
 from unle.samplers.kernels import LogDensity
-from unle.samplers.particles import choose_rows
+from unle.samplers.particles import Whitening, choose_rows, fit_whitening
 from unle.samplers.step_size import SharedStepSize, StepSizeState
-from unle.samplers.whitening import Whitening, fit_whitening
 
 FEW_DIMENSIONS = 5  # up to here random walks mix as well as Langevin moves, without gradients
 LANGEVIN_TARGET = 0.574  # Roberts & Rosenthal (1998)

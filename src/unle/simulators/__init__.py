@@ -1,7 +1,7 @@
 """Running simulators: a seed for every simulation, failures as invalid rows, nothing lost.
 
 A simulator and parameters come in; `Simulations` go out, or rows in a `SimulationStore`. Read in this order:
-`run_round` (the public functions), `simulations` (their result), `outputs`, `seeding` and `piece` (what runs beside the
+`run_round` (the public functions), `simulations` (their result), `outputs` and `piece` (what runs beside the
 simulator), `writer` (what is stored), `dispatch` and `workers` (many processes), `sandbox` and `child` (simulators that
 hang or crash); `jax_simulators` and `subprocess_simulator` (other kinds of simulators); `dry_runs`.
 

@@ -28,11 +28,10 @@ from jaxtyping import Float
 from unle.arrays import as_count
 from unle.errors import InputError, UnleWarning
 from unle.progress import AbstractBar, progress
-from unle.simulators.dispatch import Plan, dispatch
+from unle.simulators.dispatch import Blocks, Plan, claim_round, dispatch
 from unle.simulators.jax_simulators import JaxSimulator
 from unle.simulators.outputs import explains
 from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, run_piece
-from unle.simulators.round_claim import Blocks, claim_round
 from unle.simulators.simulations import Simulations
 from unle.simulators.workers import Work, process_executor, serialise
 from unle.simulators.writer import FIRST_EXPLAINED_TRIES, FIRST_TRIES, Writer

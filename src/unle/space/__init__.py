@@ -2,21 +2,19 @@
 
 In: a user's distributions, and simulations.  Out: a `Prior`, a `ThetaSpace` and an `XSpace`.
 
-Read `prior` first, with `foreign_priors` (scipy and torch), `blocks` (which distributions are allowed), `bijections`
-(coordinates on all of R^d), `prior_json` (a prior as plain data) and `conditional_prior` (some parameters fixed).  Then
-`scaling` (the spaces) and `fit_spaces` (how they are fitted), with `marginals` (transforms of single coordinates),
-`cells` (counts and atoms) and `repetition` (repeated measurements).  `host_device` moves arrays and random keys to the
-device.
+Read `prior` first, with `prior_formats` (scipy, torch, JSON), `blocks` (which distributions are allowed), `bijections`
+(coordinates on all of R^d) and `conditional_prior` (some parameters fixed).  Then `scaling` (the spaces) and
+`fit_spaces` (how they are fitted), with `marginals` (transforms of single coordinates) and `data_kinds` (counts and
+atoms, repeated measurements).  `host_device` moves arrays and random keys to the device.
 
 Symbols such as u, t and w are explained in docs/glossary.md.
 """
 
-from unle.space.cells import Cells
 from unle.space.conditional_prior import ConditionalPrior, condition_prior, reference_draws
+from unle.space.data_kinds import Blocks, Cells, repeated_blocks
 from unle.space.fit_spaces import affine_change, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
 from unle.space.marginals import Marginals, choose_marginals
 from unle.space.prior import Prior, check_prior, unconstrained_draws
-from unle.space.repetition import Blocks, repeated_blocks
 from unle.space.scaling import Standardiser, ThetaSpace, XSpace
 
 __all__ = [

@@ -16,10 +16,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from unle.errors import InputError
-from unle.space.cells import Cells, find_cells
+from unle.space.data_kinds import Blocks, Cells, find_cells
 from unle.space.host_device import on_device
 from unle.space.marginals import GAIN, ROWS, choose_marginals, identity_marginals
-from unle.space.repetition import Blocks
 from unle.space.scaling import CONSTANT, REDUNDANT, Standardiser, ThetaSpace, XSpace
 
 # The standard deviation is not trusted if clipping the extreme 1 % on either side shrinks it by this factor.

@@ -18,10 +18,10 @@ from numpyro import distributions as dist
 from unle.arrays import as_array, as_count
 from unle.compiling import large_program
 from unle.errors import InputError
-from unle.space import prior_json
+from unle.space import prior_formats
 from unle.space.bijections import AbstractBijection, bijection_of, unwrap
 from unle.space.blocks import as_block, check_density, size_of
-from unle.space.foreign_priors import as_numpyro, named_blocks
+from unle.space.prior_formats import as_numpyro, named_blocks
 
 LIMIT_DRAWS = 10_000  # behind the quantiles of `limits`
 SHOWN = 5  # parameters in `repr`
@@ -192,11 +192,11 @@ class Prior(eqx.Module):
         """
         description = {
             "names": list(self.names),
-            "blocks": [prior_json.describe(b) for b in self.distributions],
+            "blocks": [prior_formats.describe(b) for b in self.distributions],
         }
         for block, written in zip(self.distributions, description["blocks"], strict=True):
             try:
-                same = _same_numbers(block, as_block(prior_json.build(written)))
+                same = _same_numbers(block, as_block(prior_formats.build(written)))
             except InputError as error:
                 raise _undescribable(block) from error
             if not same:
@@ -208,7 +208,7 @@ class Prior(eqx.Module):
         """Build the prior that `spec` described."""
         if not (isinstance(spec, dict) and {"names", "blocks"} <= set(spec)):
             raise InputError(f"expected the description of a prior, with names and blocks; got {spec!r}.")
-        return cls([prior_json.build(block) for block in spec["blocks"]], spec["names"])
+        return cls([prior_formats.build(block) for block in spec["blocks"]], spec["names"])
 
     def _parts(self, vector: Float[Array, " dim"]) -> list[tuple[AbstractBijection, Array]]:
         """Cut a vector into the blocks' own shapes."""

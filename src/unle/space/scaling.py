@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from unle.errors import InputError
-from unle.space.cells import Cells
+from unle.space.data_kinds import Cells
 from unle.space.marginals import Marginals
 
 # A spread below this fraction of the magnitude is rounding: about eight units in the last place of float32.

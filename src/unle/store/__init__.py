@@ -1,31 +1,34 @@
 """What lasts: simulations (SQLite), fitted models (arrays and JSON), the run directory. Nothing is ever unpickled.
 
 Simulations, models and settings come in; files that survive a kill at any moment, and arrays read from them, go out.
-Read in this order: `run_directory` (the files of a run), `json_files` and `lock` (how they are written);
-`simulation_store` (the table of simulations) with `database`, `row_format`, `reading`, `reservoir`, `x_width` and
-`progress_file`; `model_files` and `storable_classes` (fitted models); `table_files` (files for other programs).
+Read in this order: `run_directory` (the files of a run) and `safe_files` (how they are written); `simulation_store`
+(the table of simulations) with `database`, `row_format`, `reading` and `progress_file`; `model_files` and
+`storable_classes` (fitted models); `table_files` (files for other programs).
 
 `unle.store.model_files` is not imported here: it needs jax, which simulator workers must not import.
 """
 
-from unle.store.json_files import (
+from unle.store.progress_file import RoundCount, peek_simulations, read_counts
+from unle.store.reading import Reservoir, Span, StoredRows, row_hashes
+from unle.store.row_format import wrong_length
+from unle.store.run_directory import METRICS, RunDirectory
+from unle.store.safe_files import (
+    held,
+    last_held_here,
+    last_holder,
+    locked,
     plain,
     read_json,
     read_sealed,
     sha256_of,
+    this_machine,
     versions,
     write_atomically,
     write_json,
     write_sealed,
 )
-from unle.store.lock import held, last_held_here, last_holder, locked, this_machine
-from unle.store.progress_file import RoundCount, peek_simulations, read_counts
-from unle.store.reading import Span, StoredRows
-from unle.store.reservoir import Reservoir, row_hashes
-from unle.store.run_directory import METRICS, RunDirectory
 from unle.store.simulation_store import SimulationStore, Tally
 from unle.store.table_files import Table, read_table, write_table
-from unle.store.x_width import wrong_length
 
 __all__ = [
     "METRICS",

@@ -42,7 +42,7 @@ import jax.random as jr
 import numpy as np
 
 from unle.errors import InputError, StoreError
-from unle.store.json_files import plain, read_json, versions, write_atomically, write_json
+from unle.store.safe_files import plain, read_json, versions, write_atomically, write_json
 from unle.store.storable_classes import FUNCTIONS, Refusal, class_name, find_class, function_name
 
 FORMAT = 1

@@ -7,6 +7,10 @@ a sum of the 64-bit words of the row, each multiplied by an odd number of its ow
 
 A flip of bit b changes the sum by c_j 2^b, which is never zero. Other damage is missed with probability 2^-64. This
 guards against accidents, not against forgery.
+
+`settle_x_width` says which length of x is the right one, when a simulator returned several.  Simulations arrive in the
+order in which the workers finish, and until all are there the first one decides.  At the end the majority decides, so
+that the result is the same for any number of workers.
 """
 
 import zlib
@@ -16,10 +20,14 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float, Int
 
+from unle.store.database import Database
+
 NO_DATA = -1  # the width of x where the simulator returned nothing
 _TAIL = 2  # numbers behind theta and x: seconds and check sum
 _HEAD_WORDS, _X_POSITION = 6, 1 << 20  # in the sum, theta comes after six words, and x far behind it
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# Rows whose only fault is their length, and the valid ones.
+_CANDIDATES = "round = ? AND width >= 0 AND (valid OR reason LIKE 'wrong length:%')"
 
 
 def row_bytes(dim: int, width: int) -> int:
@@ -108,3 +116,29 @@ def _factors(first: int, count: int) -> np.ndarray:
 @lru_cache(maxsize=4096)
 def _text_word(text: str) -> int:
     return zlib.crc32(text.encode())
+
+
+def wrong_length(length: int, width: int) -> str:
+    """Return the reason of a data vector that has another length than the others."""
+    return f"wrong length: {length} values instead of {width}"
+
+
+def settle_x_width(database: Database, round: int) -> None:
+    """Make the data vectors of the most frequent length valid, and the others invalid."""
+    counts = database.query(
+        f"SELECT width, max(valid) FROM simulations WHERE {_CANDIDATES} GROUP BY 1 ORDER BY count(*) DESC, 1", (round,)
+    )
+    if [valid for _, valid in counts] in ([], [1] + [0] * (len(counts) - 1)):
+        return
+    most = counts[0][0]
+    rows = database.query(f"SELECT id, reason, dim, width, data FROM simulations WHERE {_CANDIDATES}", (round,))
+    ids, reasons, dims, widths, content = zip(*rows, strict=True)
+    changes, dim = [], dims[0]
+    with database.decoding():
+        for width, members in by_width(widths):
+            numbers = np.array([ids[i] for i in members])
+            old = unpack(round, numbers, [content[i] for i in members], dim, width, [reasons[i] for i in members])
+            reason = "" if width == most else wrong_length(width, most)
+            _, packed = pack(round, numbers, old[:, :dim], old[:, dim:-1], old[:, -1], [reason] * len(members))
+            changes += [(not reason, reason, row, ids[i], round) for row, i in zip(packed, members, strict=True)]
+    database.change("UPDATE simulations SET valid = ?, reason = ?, data = ? WHERE id = ? AND round = ?", changes)

@@ -34,8 +34,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from unle.errors import StoreError
-from unle.store.json_files import plain, read_sealed, sha256_of, versions, write_sealed
-from unle.store.lock import locked, this_process
+from unle.store.safe_files import locked, plain, read_sealed, sha256_of, this_process, versions, write_sealed
 from unle.store.simulation_store import SimulationStore
 
 FORMAT = 1

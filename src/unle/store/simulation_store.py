@@ -36,10 +36,18 @@ from jaxtyping import Float, Int
 from unle.errors import InputError, StoreError
 from unle.store.database import Database
 from unle.store.progress_file import COUNTS, ProgressFile, as_counts
-from unle.store.reading import SPAN_ROWS, Span, StoredRows, in_round, read_batches, read_rows, read_span, spans
-from unle.store.reservoir import Reservoir
-from unle.store.row_format import pack, row_bytes
-from unle.store.x_width import settle_x_width
+from unle.store.reading import (
+    SPAN_ROWS,
+    Reservoir,
+    Span,
+    StoredRows,
+    in_round,
+    read_batches,
+    read_rows,
+    read_span,
+    spans,
+)
+from unle.store.row_format import pack, row_bytes, settle_x_width
 
 SAMPLE_ROWS, SAMPLE_BYTES = 100_000, 2**28  # the default sample has at most so many rows, and takes so much memory
 SPAN_BYTES = 2**24  # of a span, where rows are so long that `SPAN_ROWS` of them would take more
@@ -268,7 +276,7 @@ class SimulationStore:
         return row_bytes(self.dim(), self.width(None) or 0)
 
     def settle_x_width(self, round: int) -> None:
-        """Decide by majority which length of x is the right one; see `unle.store.x_width`."""
+        """Decide by majority which length of x is the right one; see `unle.store.row_format`."""
         settle_x_width(self._database, round)
 
     def fact(self, name: str) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError, StoreError, UnleError
-from unle.store.json_files import write_atomically
+from unle.store.safe_files import write_atomically
 
 KINDS = ".npz, .csv or .parquet"
 _EXTRA = ("valid", "reason", "seconds")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from unle.store.json_files import plain, read_sealed, versions, write_atomically, write_sealed
 from unle.store.run_directory import METRICS, RunDirectory
+from unle.store.safe_files import plain, read_sealed, versions, write_atomically, write_sealed
 
 EARLIER = "earlier"
 STAGES = ("fit", "draws", "checks", METRICS)  # that are not finished any more

@@ -6,7 +6,7 @@ noise there.  A mixture is tried where a test finds residuals that are not norma
 cross-validation.  On the host, by expectation maximisation.
 
 **Repeated measurements.**  One base serves all of them, if they are repeated.  Blocks of x that look alike
-(`unle.space.repetition`) need not be so in every respect, nor independent given theta: those of a time series are not,
+(`unle.space.data_kinds`) need not be so in every respect, nor independent given theta: those of a time series are not,
 nor are measurements that share noise, and their product would be too sure of theta.  Two things are asked of a base
 that was fitted to single measurements.  Its residuals have to look repeated, and simulations that were held out have
 to be more likely under the product than under a base of the whole, fitted too.
@@ -38,8 +38,8 @@ from scipy.stats import chi2, norm
 
 from unle.compiling import large_program
 from unle.models import AbstractBase, FixedMeasure, MixtureNoise, Repeated, with_noise
+from unle.space.data_kinds import Blocks
 from unle.space.host_device import on_device
-from unle.space.repetition import Blocks
 from unle.train.rows import Rows, Splits
 from unle.train.validation import base_scores, is_better
 
