@@ -14,7 +14,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from unle.cli import app
-from unle.cli.watch import describe, panel, run_status
+from unle.cli.run_status import describe, run_status
+from unle.cli.watch import panel
 from unle.errors import InputError, StoreError
 from unle.store import RunDirectory, held, peek_simulations, this_machine
 

@@ -39,7 +39,8 @@ def demo(
         say(f"Two Moons, {BUDGET:,} simulations, {DRAWS:,} draws: a few minutes on two cores, mostly training.")
         with progress("Loading"):
             from unle.cli import inference
-            from unle.cli.model import as_rows, load_model
+            from unle.cli.model import load_model
+            from unle.cli.observation import as_rows
             from unle.diagnose import density_grid
             from unle.plot import compare_draws
 

@@ -10,7 +10,8 @@ from jaxtyping import Float
 
 from unle.cli.build import build, check_settings
 from unle.cli.console import Stages, say
-from unle.cli.model import Model, fit_to, remember
+from unle.cli.model import Model, remember
+from unle.cli.observation import fit_to
 from unle.cli.output import say_traceback
 from unle.cli.sequential import fit_in_rounds
 from unle.cli.settings import ExecutorOptions, RunSettings

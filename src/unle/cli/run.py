@@ -99,7 +99,7 @@ def finish(
 
 def _observation(text: str | None, loaded: Any, model: str, *, check: bool) -> Any:
     """Return x_o from the command line, from the model, or None."""
-    from unle.cli.model import as_rows, read_observation
+    from unle.cli.observation import as_rows, read_observation
 
     if text is not None:
         x_o = read_observation(text, loaded.task)

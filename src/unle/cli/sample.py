@@ -43,7 +43,8 @@ def sample(
     with plain_ending():
         with progress("Loading"):
             from unle.cli import inference
-            from unle.cli.model import built_in_tasks, read_observation
+            from unle.cli.model import built_in_tasks
+            from unle.cli.observation import read_observation
             from unle.errors import StoreError
             from unle.store import RunDirectory
 
