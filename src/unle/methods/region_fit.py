@@ -29,7 +29,7 @@ from unle.models import (
 from unle.simulators import Simulations
 from unle.space import ThetaSpace, XSpace, restandardise_theta, restandardise_x
 from unle.space.host_device import on_device
-from unle.train import AbstractBaseTraining, Rows, ValidityFit, fit_validity, make_splits
+from unle.train import AbstractBaseTraining, Noisy, Rows, ValidityFit, fit_noise, fit_validity, make_splits
 
 # Constants that make independent random numbers out of one seed.
 HELD_OUT_STREAM = 20_000  # a row is held out from a member in all rounds, or its energies would know the row
@@ -46,6 +46,7 @@ class RegionFit(NamedTuple):
     rows: Rows  # simulations of the region, standardised
     indices: Int[np.ndarray, " row"]  # which of the valid simulations of all rounds these are
     bases: AbstractBase  # the members' bases
+    noisy: Noisy | None  # the bases with noise that is not Gaussian; None where it is Gaussian, or was not asked for
     region: Region  # where theta was fitted
     first_x_space: XSpace  # standardises x by the first round
     neighbourhood: Neighbourhood | None  # data that count as near x_o; None for all
@@ -53,8 +54,9 @@ class RegionFit(NamedTuple):
 
     @property
     def likelihood(self) -> Ensemble:
-        """The likelihood of valid data, by the bases alone; see `restrict`."""
-        models, zeros = EnergyModel(self.bases, NoEnergy()), on_device(np.zeros(self.rows.members))
+        """The likelihood of valid data, by the bases with their noise, without energies; see `restrict`."""
+        bases = self.bases if self.noisy is None else self.noisy.bases
+        models, zeros = EnergyModel(bases, NoEnergy()), on_device(np.zeros(self.rows.members))
         return Ensemble(self.theta_space, self.x_space, models, zeros)
 
     def restrict(self, likelihood: Any) -> Any:
@@ -75,11 +77,12 @@ def fit_region(
     *,
     base: AbstractBaseTraining,
     members: int,
+    noise: bool,
 ) -> RegionFit:
     """Fit one base per member to the valid simulations in a box, as far as they are near x_o.
 
     `first_spaces` standardise theta and x by the first round; later rounds only shift and scale them.  The box is given
-    in these coordinates.
+    in these coordinates.  `noise` asks for noise that is not Gaussian, where residuals are not.
     """
     sims, (first_theta, first_x) = state.simulations, first_spaces
     key_base, key_validity = jr.split(key)
@@ -99,7 +102,8 @@ def fit_region(
     bases = base.fit(key_base, rows, capacity=state.budget)
     low, high = standard[inside].min(axis=0), standard[inside].max(axis=0)
     region = Region(first_theta, on_device(low), on_device(high))
-    return RegionFit(theta_space, x_space, rows, indices, bases, region, first_x, neighbourhood, validity)
+    noisy = fit_noise(bases, rows.padded(state.budget)) if noise else None
+    return RegionFit(theta_space, x_space, rows, indices, bases, noisy, region, first_x, neighbourhood, validity)
 
 
 def _near(simulations: Simulations, neighbourhood: Neighbourhood | None, first_x: XSpace) -> Bool[np.ndarray, " n"]:

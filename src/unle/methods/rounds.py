@@ -124,8 +124,13 @@ class OpenRound(NamedTuple):
     started: float  # time when the round began
 
 
-def open_round(state: RoundState, simulations: Any, *, base: AbstractBaseTraining, members: int) -> OpenRound:
+def open_round(
+    state: RoundState, simulations: Any, *, base: AbstractBaseTraining, members: int, noise: bool = False
+) -> OpenRound:
     """Take the simulations of a round, and fit bases to all simulations of the current region.
+
+    With `noise`, bases whose residuals are not Gaussian propose with noise that fits them.  Gaussian noise would be too
+    sure of itself, and cut off the tails of a posterior for good.
 
     Raises:
         InputError: too few simulations are valid, or their shapes are wrong.
@@ -138,7 +143,7 @@ def open_round(state: RoundState, simulations: Any, *, base: AbstractBaseTrainin
         state = replace(state, carried=None)  # energies of a region without x_o
     keys = jr.split(jr.fold_in(jr.key(state.seed), state.number), 3)
     box = _region_to_fit(state, back_to)
-    fit = fit_region(keys[0], state, state.first_spaces, box, base=base, members=members)
+    fit = fit_region(keys[0], state, state.first_spaces, box, base=base, members=members, noise=noise)
     return OpenRound(replace(state, fit=fit), simulations, distance, back_to, keys[1], keys[2], started)
 
 

@@ -1,8 +1,8 @@
 r"""Sequential UNLE: an energy-based likelihood, learned in rounds around one observation.
 
 1. Simulate at parameters drawn from the prior, later from the posterior so far, tempered (`unle.methods.proposals`).
-2. Fit an ensemble of conditional Gaussians q0(x | theta) to the simulations near the posterior; they make proposals,
-   or, where Gaussians are wrong, energies on top of them do.
+2. Fit an ensemble of conditional Gaussians q0(x | theta) to the simulations near the posterior.  They make proposals,
+   with noise that fits their residuals; where Gaussians are wrong otherwise, energies on top of them do.
 3. After the last round, train energies on top of them by maximum likelihood,
 
        q(x | theta) = q0(x | theta) exp(-E(theta, x)) / Z(theta),
@@ -47,6 +47,7 @@ from unle.train import (
     Rows,
     WarmStart,
     fit_energies,
+    is_better,
     warm_start,
 )
 
@@ -130,7 +131,7 @@ class SUNLE(AbstractSequential):
 
     def update(self, state: RoundState, simulations: Any) -> RoundState:
         """Return the state after a round: new bases, energies where these propose, and the next proposals."""
-        opened = open_round(state, simulations, base=self.base, members=self.members)
+        opened = open_round(state, simulations, base=self.base, members=self.members, noise=True)
         likelihood, carried = self._proposal_likelihood(opened.key_energies, opened.state)
         return close_round(opened, likelihood, carried)
 
@@ -172,7 +173,9 @@ class SUNLE(AbstractSequential):
             joint = Tilted().energies
             settings = replace(settings, particles=joint.particles, learning_rate=joint.learning_rate)
         _, choice, carried = self._energies_so_far(key, state, settings)
-        if not choice.has_energies:
+        noisy, deciding = state.fitting.noisy, state.fitting.rows.deciding
+        noise_is_better = noisy is not None and is_better(noisy.gain[:, deciding], choice.rows)
+        if noise_is_better or not choice.has_energies:
             return None, None
         return choice.ensemble(state.fitting.theta_space, state.fitting.x_space), carried
 

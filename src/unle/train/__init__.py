@@ -31,7 +31,7 @@ from unle.train.loop import Descent, descend
 from unle.train.paper_fit import PaperFit, PaperTraining, fit_as_printed, measure
 from unle.train.paper_log_z import DiviChains, OnlineTraining, fit_divi, online_start, online_update
 from unle.train.persistent_particles import PairedChains, PairedSmc, PersistentChains, WarmSmc
-from unle.train.residuals import fit_noise, fit_shared_or_whole
+from unle.train.residuals import Noisy, fit_noise, fit_shared_or_whole
 from unle.train.rows import Rows, Splits, Stream, held_out_size, make_splits
 from unle.train.score_matching import ScoreMatching, fit_score_matching
 from unle.train.training_particles import AbstractParticles, BaseParticles, Batch, DataParticles, JointSpace
@@ -64,6 +64,7 @@ __all__ = [
     "GaussianTraining",
     "JointSpace",
     "LogNormaliserTraining",
+    "Noisy",
     "OnlineTraining",
     "PairedChains",
     "PairedSmc",

@@ -74,8 +74,8 @@ def fit_noise(bases: AbstractBase, rows: Rows) -> Noisy | None:
     if isinstance(bases, FixedMeasure):
         return None
     one = bases.one if isinstance(bases, Repeated) else bases
-    held_out = rows.splits.held_out[:, : rows.n_held_out]
-    v = np.asarray(_residuals(bases, rows.t, rows.w, held_out), float)
+    # Padded rows are computed and left out afterwards: growing data compile once.
+    v = np.asarray(_residuals(bases, *rows.table), float)[:, : rows.n_held_out]
     if isinstance(bases, Repeated):
         v = v[..., np.array(bases.blocks)]  # all measurements have the same noise
     fitted = best_noise(v.reshape(-1, v.shape[-1]))
@@ -84,7 +84,7 @@ def fit_noise(bases: AbstractBase, rows: Rows) -> Noisy | None:
     noise, gain = fitted
     noisy = with_noise(one, noise, members=rows.members)
     noisy = Repeated(noisy, bases.blocks) if isinstance(bases, Repeated) else noisy
-    return Noisy(noisy, gain.reshape(*held_out.shape, -1).sum(axis=2))
+    return Noisy(noisy, gain.reshape(rows.members, rows.n_held_out, -1).sum(axis=2))
 
 
 def best_noise(v: Float[np.ndarray, "n data"]) -> tuple[MixtureNoise, Float[np.ndarray, " n"]] | None:
@@ -107,8 +107,8 @@ def best_noise(v: Float[np.ndarray, "n data"]) -> tuple[MixtureNoise, Float[np.n
 
 
 @large_program
-def _residuals(bases: AbstractBase, t, w, rows) -> Float[Array, "member row data"]:
-    return eqx.filter_vmap(lambda base, rows: jax.vmap(base.whiten)(t[rows], w[rows]))(bases, rows)
+def _residuals(bases: AbstractBase, t, w, splits) -> Float[Array, "member row data"]:
+    return eqx.filter_vmap(lambda base, rows: jax.vmap(base.whiten)(t[rows], w[rows]))(bases, splits.held_out)
 
 
 def _anderson_darling(values: np.ndarray) -> float:
