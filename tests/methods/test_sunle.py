@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from unle.errors import InputError
-from unle.methods import SUNLE, Round, RoundState, sunle
+from unle.methods import SUNLE, Round, RoundState, region_fit, sunle
 from unle.methods.normalisers import ByExchange, Divi, Tilted
 from unle.models import Normalised
 from unle.posterior import Exchange, Posterior, TemperedSmc
@@ -144,17 +145,61 @@ def at_the_modes(theta):
     return float(np.mean(np.abs(np.abs(theta) - 2) < 1))
 
 
-@pytest.mark.parametrize("proposals", ["best", "bases"])
-def test_energies_propose_where_the_bases_are_wrong(proposals):
+@pytest.mark.parametrize("proposals", ["best", "bases", "Gaussian bases"])
+def test_energies_propose_where_the_bases_are_wrong(proposals, monkeypatch):
     """Exact: two modes at +-1.83, of width 0.29; the base has one Gaussian of width 2 for x given theta."""
-    run = tiny(two_peaks, proposals=proposals).run([0.0], budget=900, rounds=3, seed=1)
+    if proposals == "Gaussian bases":
+        monkeypatch.setattr(region_fit, "fit_noise", lambda *_: None)
+    run = tiny(two_peaks, proposals=proposals.split()[-1]).run([0.0], budget=900, rounds=3, seed=1)
     shares = [at_the_modes(theta) for theta in np.split(run.simulations.theta, 3)]
-    if proposals == "bases":
-        assert not any(done.energies for done in run.rounds)
-        assert max(shares) < 0.5
-    else:
+    if proposals == "best":
         assert [done.energies for done in run.rounds] == [True, True, False]
         assert min(shares[1:]) > 0.8
+        return
+    assert not any(done.energies for done in run.rounds)
+    if proposals == "bases":  # the noise of their residuals has two modes as well
+        assert shares[0] < 0.5 < shares[1] < shares[2]
+    else:
+        assert max(shares) < 0.5
+
+
+def update_all(method, simulator, x_o, *, budget, rounds):
+    """Return the state after all rounds, without a last fit of energies."""
+    state = method.begin(x_o, budget=budget, rounds=rounds, seed=1)
+    for number in range(rounds):
+        theta = state.propose()
+        state = method.update(state, (theta, simulator(theta, np.random.default_rng(number))))
+    return state
+
+
+@pytest.mark.parametrize("with_noise", [True, False])
+def test_rounds_keep_the_tail_that_an_outlying_observation_has(with_noise, monkeypatch):
+    """Noise with heavy tails, and x_o beyond all parameters: Gaussian noise would have theta at the wall alone."""
+    if not with_noise:
+        monkeypatch.setattr(region_fit, "fit_noise", lambda *_: None)
+    method = replace(tiny(None, proposals="bases"), prior=Prior.uniform(low=[-3.0], high=[3.0]))
+    state = update_all(
+        method, lambda theta, rng: theta + 0.3 * rng.standard_t(2, theta.shape), [5.0], budget=900, rounds=3
+    )
+    theta = np.linspace(-3, 3, 6001)
+    cumulated = np.cumsum(student.pdf((5.0 - theta) / 0.3, 2))
+    lower = theta[np.searchsorted(cumulated, 0.025 * cumulated[-1])]
+    assert lower < 0.5
+    low = state.fitting.theta_space.inverse(state.fitting.rows.t.min(axis=0))[0]
+    assert (low < lower) == with_noise
+
+
+@pytest.mark.parametrize("autoregressive", [True, False])
+def test_rounds_take_long_data_one_number_after_the_other(autoregressive):
+    """Ten readings whose size is theta: a network that takes them in turn learns it from ten times the examples."""
+    method = tiny(None, proposals="bases", autoregressive=autoregressive)
+
+    def simulator(theta, rng):
+        return np.exp(theta) * rng.normal(size=(len(theta), 10))
+
+    x_o = np.exp(1.0) * np.array([-1.5, -1.1, -0.8, -0.4, -0.1, 0.1, 0.4, 0.8, 1.1, 1.5])
+    state = update_all(method, simulator, x_o, budget=800, rounds=2)
+    assert [done.autoregressive for done in state.history] == [autoregressive] * 2
 
 
 def test_a_run_taken_up_again_goes_on_with_its_energies():

@@ -18,6 +18,7 @@ from unle.methods.simulation_inputs import FEWEST, apply_space, spread_and_stand
 from unle.models import (
     AbstractBase,
     AlwaysValid,
+    Autoregressive,
     EnergyModel,
     Ensemble,
     NoEnergy,
@@ -29,13 +30,29 @@ from unle.models import (
 from unle.simulators import Simulations
 from unle.space import ThetaSpace, XSpace, restandardise_theta, restandardise_x
 from unle.space.host_device import on_device
-from unle.train import AbstractBaseTraining, Noisy, Rows, ValidityFit, fit_noise, fit_validity, make_splits
+from unle.train import (
+    AbstractBaseTraining,
+    Noisy,
+    Rows,
+    ValidityFit,
+    autoregressive_or,
+    fit_noise,
+    fit_validity,
+    make_splits,
+)
 
 # Constants that make independent random numbers out of one seed.
 HELD_OUT_STREAM = 20_000  # a row is held out from a member in all rounds, or its energies would know the row
 CELL_STREAM = 30_000  # a value has the same place in its cell in all rounds
 ROUNDING = 1e-4  # a spread that is this part of another is due to rounding
 CONSTANT_SCALE = 0.01  # scale of a coordinate that no longer varies, as a part of the first round's
+
+
+class Wanted(NamedTuple):
+    """What is tried beyond the bases of the training."""
+
+    noise: bool = False  # noise that is not Gaussian, where residuals are not
+    autoregressive: bool = False  # bases that describe one coordinate of x after the other
 
 
 class RegionFit(NamedTuple):
@@ -51,6 +68,11 @@ class RegionFit(NamedTuple):
     first_x_space: XSpace  # standardises x by the first round
     neighbourhood: Neighbourhood | None  # data that count as near x_o; None for all
     validity: ValidityFit | None  # P(valid and near x_o | theta); None if no simulation failed
+
+    @property
+    def is_autoregressive(self) -> bool:
+        """Whether the bases describe one coordinate after the other."""
+        return isinstance(self.bases, Autoregressive)
 
     @property
     def likelihood(self) -> Ensemble:
@@ -77,12 +99,12 @@ def fit_region(
     *,
     base: AbstractBaseTraining,
     members: int,
-    noise: bool,
+    wanted: Wanted,
 ) -> RegionFit:
     """Fit one base per member to the valid simulations in a box, as far as they are near x_o.
 
     `first_spaces` standardise theta and x by the first round; later rounds only shift and scale them.  The box is given
-    in these coordinates.  `noise` asks for noise that is not Gaussian, where residuals are not.
+    in these coordinates.
     """
     sims, (first_theta, first_x) = state.simulations, first_spaces
     key_base, key_validity = jr.split(key)
@@ -102,7 +124,10 @@ def fit_region(
     bases = base.fit(key_base, rows, capacity=state.budget)
     low, high = standard[inside].min(axis=0), standard[inside].max(axis=0)
     region = Region(first_theta, on_device(low), on_device(high))
-    noisy = fit_noise(bases, rows.padded(state.budget)) if noise else None
+    if wanted.autoregressive:
+        key_turn, standardiser = jr.fold_in(key_base, 1), x_space.standardiser
+        bases = autoregressive_or(bases, key_turn, rows, standardiser=standardiser, capacity=state.budget)
+    noisy = fit_noise(bases, rows.padded(state.budget)) if wanted.noise else None
     return RegionFit(theta_space, x_space, rows, indices, bases, noisy, region, first_x, neighbourhood, validity)
 
 

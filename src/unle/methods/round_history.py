@@ -26,6 +26,7 @@ class Round(NamedTuple):
         energies: whether the next proposals are made by energies, not by the bases alone.
         outlying: how far x_o lies outside of the round's simulations: about 1 at their edge, and above 4 none of them;
             see `unle.methods.neighbourhood.outlying`.
+        autoregressive: whether the bases describe one coordinate of x after the other.
     """
 
     number: int
@@ -38,6 +39,7 @@ class Round(NamedTuple):
     seconds: float
     energies: bool = False
     outlying: float = 0.0
+    autoregressive: bool = False
 
     @property
     def contains(self) -> bool:

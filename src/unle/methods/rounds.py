@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from unle.errors import InputError, UnleWarning
 from unle.methods.neighbourhood import nearest, outlying
 from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_power
-from unle.methods.region_fit import RegionFit, fit_region
+from unle.methods.region_fit import RegionFit, Wanted, fit_region
 from unle.methods.round_history import Round, lost, setbacks, setbacks_of
 from unle.methods.round_state import AbstractRoundState, distance_and_width
 from unle.methods.simulation_inputs import FEWEST, apply_space
@@ -37,6 +37,7 @@ from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space
 from unle.space.host_device import on_device
 from unle.train import AbstractBaseTraining
 
+BASES_ALONE = Wanted()
 FEWEST_PROPOSALS = 1000  # draws of the tempered posterior from which the next parameters are taken, at least
 AROUND_KEY = 40_000  # makes random numbers of their own out of the seed
 EXTRA_SHARE = 0.1  # of a round, drawn around the nearest simulations after x_o was lost; doubles with every loss
@@ -125,11 +126,11 @@ class OpenRound(NamedTuple):
 
 
 def open_round(
-    state: RoundState, simulations: Any, *, base: AbstractBaseTraining, members: int, noise: bool = False
+    state: RoundState, simulations: Any, *, base: AbstractBaseTraining, members: int, wanted: Wanted = BASES_ALONE
 ) -> OpenRound:
     """Take the simulations of a round, and fit bases to all simulations of the current region.
 
-    With `noise`, bases whose residuals are not Gaussian propose with noise that fits them.  Gaussian noise would be too
+    Bases whose residuals are not Gaussian should be given noise that fits them (`wanted`).  Gaussian noise would be too
     sure of itself, and cut off the tails of a posterior for good.
 
     Raises:
@@ -143,7 +144,7 @@ def open_round(
         state = replace(state, carried=None)  # energies of a region without x_o
     keys = jr.split(jr.fold_in(jr.key(state.seed), state.number), 3)
     box = _region_to_fit(state, back_to)
-    fit = fit_region(keys[0], state, state.first_spaces, box, base=base, members=members, noise=noise)
+    fit = fit_region(keys[0], state, state.first_spaces, box, base=base, members=members, wanted=wanted)
     return OpenRound(replace(state, fit=fit), simulations, distance, back_to, keys[1], keys[2], started)
 
 
@@ -167,6 +168,7 @@ def close_round(opened: OpenRound, likelihood: TractableLikelihood | None = None
         seconds=time.perf_counter() - opened.started,
         energies=likelihood is not None,
         outlying=opened.outlying,
+        autoregressive=fit.is_autoregressive,
     )
     state = replace(state, carried=carried)._after(done, proposals)
     reason = lost(state.history)

@@ -31,6 +31,7 @@ from unle.methods.metrics import no_metrics, record_fit, record_validity, tell_u
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Fitted, Tilted
 from unle.methods.paper_sunle import PaperSUNLE
 from unle.methods.precompile import sampler_compiled_for
+from unle.methods.region_fit import Wanted
 from unle.methods.rounds import RoundState, close_round, open_round
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.models import Ensemble, TractableLikelihood, in_one_view
@@ -74,6 +75,8 @@ class SUNLE(AbstractSequential):
         proposals: which likelihood makes them.  "best": energies are tried after 20 % and 50 % of the budget, and
             propose from then on as long as they raise the held-out likelihood.  "energies": they are trained in every
             round, by `normaliser`, and propose.  "bases": only these do.
+        autoregressive: whether to try bases that describe one coordinate of x after the other, for series and other
+            data of eight numbers or more; only with the default kinds of `base`, `normaliser` and `proposals`.
 
     Example:
         >>> import unle
@@ -91,6 +94,7 @@ class SUNLE(AbstractSequential):
     training: EnergyTraining | None = None
     sampler: AbstractPosteriorSampler = TemperedSmc()
     proposals: str = eqx.field(static=True, default="best", kw_only=True)
+    autoregressive: bool = eqx.field(static=True, default=True, kw_only=True)
 
     def __check_init__(self):
         if self.proposals not in PROPOSALS:
@@ -131,7 +135,8 @@ class SUNLE(AbstractSequential):
 
     def update(self, state: RoundState, simulations: Any) -> RoundState:
         """Return the state after a round: new bases, energies where these propose, and the next proposals."""
-        opened = open_round(state, simulations, base=self.base, members=self.members, noise=True)
+        wanted = Wanted(noise=True, autoregressive=self._tries_autoregressive(state))
+        opened = open_round(state, simulations, base=self.base, members=self.members, wanted=wanted)
         likelihood, carried = self._proposal_likelihood(opened.key_energies, opened.state)
         return close_round(opened, likelihood, carried)
 
@@ -159,6 +164,8 @@ class SUNLE(AbstractSequential):
         """
         if state.is_last or self.proposals == "bases":
             return None, state.carried
+        if state.fitting.is_autoregressive:  # energies on such bases cannot be carried from round to round
+            return None, None
         if self.proposals == "energies":
             key_energies, key_z = jr.split(key)
             fit, choice, carried = self._energies_so_far(key_energies, state, self._settings)
@@ -173,11 +180,24 @@ class SUNLE(AbstractSequential):
             joint = Tilted().energies
             settings = replace(settings, particles=joint.particles, learning_rate=joint.learning_rate)
         _, choice, carried = self._energies_so_far(key, state, settings)
+        if not choice.has_energies:
+            return None, None
         noisy, deciding = state.fitting.noisy, state.fitting.rows.deciding
-        noise_is_better = noisy is not None and is_better(noisy.gain[:, deciding], choice.rows)
-        if noise_is_better or not choice.has_energies:
+        if noisy is not None and is_better(noisy.gain[:, deciding], choice.rows):
             return None, None
         return choice.ensemble(state.fitting.theta_space, state.fitting.x_space), carried
+
+    def _tries_autoregressive(self, state: RoundState) -> bool:
+        """Return whether this round tries bases that describe one coordinate of x after the other.
+
+        As energies are, in rounds of trial, after rounds in which they helped, and at the end.
+        """
+        if not (self.autoregressive and isinstance(self.base, GaussianTraining)):
+            return False
+        if self.proposals == "energies" or not isinstance(self.normaliser, Tilted):
+            return False
+        helped = bool(state.history) and state.history[-1].autoregressive
+        return helped or state.is_last or _is_trial(state)
 
     def _energies_so_far(
         self, key: PRNGKeyArray, state: RoundState, settings: EnergyTraining
@@ -209,7 +229,7 @@ class SUNLE(AbstractSequential):
         # Conditional energies start from those of the round before, which avoids poor local optima.  Jointly trained
         # ones (`Tilted`) start from scratch, which works better for them.
         from_scratch = isinstance(self.normaliser, Tilted) and self.proposals != "energies"
-        start = None if from_scratch else _warm_start(state, frame, rows)
+        start = None if from_scratch or state.fitting.is_autoregressive else _warm_start(state, frame, rows)
         with self._sampler_compiled(state, settings):
             selected = select_model(
                 key, joint, frame.bases, rows, settings=settings, view=in_one_view, metrics=metrics, start=start

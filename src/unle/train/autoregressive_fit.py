@@ -77,7 +77,7 @@ class Design(NamedTuple):
 
 
 def autoregressive_or(
-    bases: AbstractBase, key: PRNGKeyArray, rows: Rows, *, standardiser: Standardiser
+    bases: AbstractBase, key: PRNGKeyArray, rows: Rows, *, standardiser: Standardiser, capacity: int | None = None
 ) -> AbstractBase:
     """Return autoregressive bases if they are clearly better, or else the bases that there are.
 
@@ -86,11 +86,13 @@ def autoregressive_or(
         key: randomness of the fits.
         rows: what is fitted to.
         standardiser: that the data were standardised with.
+        capacity: rows that there will be in a later fit, if one program is to serve both.
     """
     n, k = rows.w.shape
     if not SHORTEST <= k <= LONGEST or n < FEWEST_ROWS or rows.stream is not None:
         return bases
-    to_beat = np.asarray(base_scores(bases, *rows.table), float)
+    rows = rows.padded(capacity)
+    to_beat = np.asarray(base_scores(bases, *rows.table), float)[:, : rows.n_held_out]
     noisy = fit_noise(bases, rows)
     to_beat = to_beat if noisy is None else to_beat + noisy.gain
     rng = np.random.default_rng(np.asarray(jr.key_data(key)).tolist())
@@ -120,7 +122,7 @@ def _train(
     t, splits = rows.t, rows.splits
     bases = _untrained(rng, t, splits, design)
     (members, size), k = splits.train.shape, design.y.shape[1]
-    log_det = design.log_det[np.asarray(splits.held_out)]
+    log_det = design.log_det[np.asarray(splits.held_out)[:, : rows.n_held_out]]
 
     def chunk(state: tuple, number: int, _: int) -> tuple[tuple, Look]:
         weights, best, best_scores = state
@@ -129,7 +131,7 @@ def _train(
         rates = on_device(LEARNING_RATE * 0.5 * (1 + np.cos(np.pi * done)))
         weights = _chunk(weights, bases, t, design.y, splits.train, pairs, rates)
         average = weights.average.of(bases)
-        scores = np.asarray(base_scores(average, t, design.y, splits), float) + log_det
+        scores = np.asarray(base_scores(average, t, design.y, splits), float)[:, : rows.n_held_out] + log_det
         score = float(scores.mean())
         best, best_scores = (average, scores) if score > best_scores.mean() else (best, best_scores)
         return (weights, best, best_scores), Look(score, f"held-out log-likelihood {score:.2f}")
@@ -137,7 +139,7 @@ def _train(
     zeros = (jnp.zeros_like(part) for part in (bases.intercept, bases.slope, bases.spread))
     trained = Trained(bases.net, *zeros)
     begun = Weights(trained, eqx.filter_vmap(_optimiser().init)(trained), trained)
-    first = begun, bases, np.full(splits.held_out.shape, -np.inf)
+    first = begun, bases, np.full(log_det.shape, -np.inf)
     patience, title = Patience(float("inf")), "Fitting an autoregressive base"
     _, best, scores = run(chunk, first, range(steps // CHUNK), steps=CHUNK, patience=patience, title=title).state
     same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape)), design.standardiser)
@@ -186,5 +188,5 @@ def _chunk(weights: Weights, bases, t, y, train, pairs: Int[Array, "member step 
 
 def _unconditional(rows: Rows) -> Float[np.ndarray, "member held_out"]:
     """Return scores of a standard normal that knows nothing of theta."""
-    held_out = np.asarray(rows.w, float)[np.asarray(rows.splits.held_out)]
+    held_out = np.asarray(rows.w, float)[np.asarray(rows.splits.held_out)[:, : rows.n_held_out]]
     return -0.5 * np.square(held_out).sum(axis=2) - 0.5 * held_out.shape[2] * np.log(2 * np.pi)
