@@ -25,7 +25,6 @@ import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from scipy.spatial import KDTree
 
 from unle.errors import InputError, UnleWarning
 from unle.methods.metrics import no_metrics, record_printed_fit, warn_of_divergence
@@ -208,6 +207,8 @@ class PaperSUNLE(AbstractSequential):
         """Return log Z(theta) as DIVI or training itself learned it; None for the exchange."""
         if not isinstance(self.normaliser, Divi):
             return fit.log_normaliser
+        from scipy.spatial import KDTree  # takes long to import
+
         key_nu, key_fit = split(key, 2)
         rng = np.random.default_rng(np.asarray(jr.key_data(key_nu)))
         # Parameters of the simulations that were trained on, and of the previous posterior where these are few.

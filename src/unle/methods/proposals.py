@@ -21,7 +21,6 @@ from typing import NamedTuple
 import jax.random as jr
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
-from scipy.optimize import root_scalar
 
 from unle.errors import UnleWarning
 from unle.posterior import Posterior
@@ -81,6 +80,8 @@ def supported_power(log_likelihoods: Float[np.ndarray, "n"], effective: float | 
 
     if size(1.0) >= effective:
         return 1.0
+    from scipy.optimize import root_scalar  # takes long to import
+
     found = root_scalar(lambda log_beta: size(np.exp(log_beta)) - effective, bracket=(-30.0, 0.0), method="bisect")
     return float(np.exp(found.root))
 

@@ -17,7 +17,7 @@ from unle.models import AbstractLikelihood, DoublyIntractableLikelihood, Normali
 from unle.posterior.doubly_intractable import AbstractDoublyIntractableSampler, Exchange
 from unle.posterior.posterior_samplers import DRAWS, AbstractPosteriorSampler, Sampled, TemperedSmc, doubled
 from unle.samplers import ExchangeTarget, Family
-from unle.space import ConditionalPrior, Prior, reference_draws, unconstrained_draws
+from unle.space import ConditionalPrior, Prior
 from unle.space.host_device import on_device, split
 
 SIDE_BY_SIDE = 32  # observations sampled at once on an accelerator
@@ -53,10 +53,10 @@ def starting_points(
     if isinstance(prior, ConditionalPrior):
         if getattr(sampler, "starts", None) is not None:
             raise InputError("expected a sampler without `starts` next to `condition`; try sampler=TemperedSmc().")
-        return reference_draws(prior, key[None], sampler.prior_draws_needed(n))[0]
+        return prior.draws(key, sampler.prior_draws_needed(n))
     if isinstance(sampler, AbstractDoublyIntractableSampler) and sampler.starts is not None:
-        return unconstrained(prior, sampler.starts)
-    return unconstrained_draws(prior, key[None], sampler.prior_draws_needed(n))[0]
+        return jax.vmap(prior.unconstrain)(sampler.starts)
+    return jax.vmap(prior.unconstrain)(prior.draws(key, sampler.prior_draws_needed(n)))
 
 
 def sample_each(
@@ -82,10 +82,9 @@ def sample_each(
     """
     room, wanted = sampler.room(n), on_device(n, np.int32)
     key_starts, key_samplers = split(key, 2)
-    begun = [starting_points(prior, sampler, one, room) for one in split(key_starts, len(observations))]
     filled = [_filled(rows, likelihood) for rows in observations]
-    keys_each = split(key_samplers, len(observations))
-    each = [(one, starts, *rows) for one, starts, rows in zip(keys_each, begun, filled, strict=True)]
+    keys = [split(key, len(observations)) for key in (key_starts, key_samplers)]
+    each = [(*both, *rows) for *both, rows in zip(*keys, filled, strict=True)]
     # A CPU gains nothing from running observations side by side, and would wait for the slowest.
     if len(each) == 1 or jax.default_backend() == "cpu":
         sampled = [run_sampler(prior, likelihood, sampler, *one, room, wanted) for one in each]
@@ -119,28 +118,29 @@ def run_sampler(
     prior: Prior | ConditionalPrior,
     likelihood: AbstractLikelihood,
     sampler: Sampler,
+    key_start: PRNGKeyArray,
     key: PRNGKeyArray,
-    starts: Float[Array, "start dim"],
     rows: Float[Array, "rows dim_x"],
     is_row: Bool[Array, " rows"],
     n: int,
     wanted: Int[Array, ""],
 ) -> Sampled:
     """Sample the posterior of one observation; draws come back as theta."""
-    return _sampled(prior, likelihood, sampler, key, starts, rows, is_row, n, wanted)
+    return _sampled(prior, likelihood, sampler, key_start, key, rows, is_row, n, wanted)
 
 
 @large_program
-def run_samplers(prior, likelihood, sampler, keys, starts, rows, is_row, n, wanted) -> Sampled:
+def run_samplers(prior, likelihood, sampler, start_keys, keys, rows, is_row, n, wanted) -> Sampled:
     """Sample the posteriors of many observations side by side; arguments as in `run_sampler`, with one more axis."""
 
-    def one(key, starts, rows, is_row):
-        return _sampled(prior, likelihood, sampler, key, starts, rows, is_row, n, wanted)
+    def one(key_start, key, rows, is_row):
+        return _sampled(prior, likelihood, sampler, key_start, key, rows, is_row, n, wanted)
 
-    return jax.vmap(one)(keys, starts, rows, is_row)
+    return jax.vmap(one)(start_keys, keys, rows, is_row)
 
 
-def _sampled(prior, likelihood, sampler, key, starts, rows, is_row, n, wanted) -> Sampled:
+def _sampled(prior, likelihood, sampler, key_start, key, rows, is_row, n, wanted) -> Sampled:
+    starts = starting_points(prior, sampler, key_start, n)
     prepared = jax.vmap(likelihood.prepare)(rows)
     if isinstance(sampler, AbstractDoublyIntractableSampler):
         sampled = sampler(key, starts, _target(prior, likelihood, prepared), n, wanted)
@@ -173,12 +173,9 @@ def precompile_sampler(
         x_space = fitted.space_of_x()
         if x_space is None:
             return
-        room = sampler.room(DRAWS)
-        starts = starting_points(prior, sampler, jr.key(0), room)
+        key, wanted = jr.key(0), on_device(DRAWS, np.int32)
         rows, is_row = _filled(np.zeros((1, x_space.dim_x)), fitted)
-        run_sampler.lower(
-            prior, fitted, sampler, jr.key(0), starts, rows, is_row, room, on_device(DRAWS, np.int32)
-        ).compile()
+        run_sampler.lower(prior, fitted, sampler, key, key, rows, is_row, sampler.room(DRAWS), wanted).compile()
 
     return meanwhile(compile_program)
 

@@ -117,11 +117,16 @@ class Sweep(eqx.Module):
 
         if self.walks:
 
-            def walk(particles, randomness):
-                return walk_once(randomness, particles, log_reference, log_tilt, temperature, whitening, archive)
+            def walk(i, carry):
+                particles, total = carry
+                randomness = jax.tree.map(lambda numbers: numbers[i], walk_randomness)
+                particles, acceptance = walk_once(
+                    randomness, particles, log_reference, log_tilt, temperature, whitening, archive
+                )
+                return particles, total + acceptance / self.walks
 
-            particles, acceptance = jax.lax.scan(walk, particles, walk_randomness)
-            walk_acceptance = jnp.mean(acceptance)
+            walks = jnp.where(temperature > 0.0, self.walks, 1)  # at 0 one evaluates the particles
+            particles, walk_acceptance = jax.lax.fori_loop(0, walks, walk, (particles, jnp.zeros(())))
 
         if self.langevin:
             value_and_gradient = _tempered_gradient(log_reference, log_tilt, temperature, whitening)

@@ -10,7 +10,7 @@ atoms, repeated measurements).  `host_device` moves arrays and random keys to th
 Symbols such as u, t and w are explained in docs/glossary.md.
 """
 
-from unle.space.conditional_prior import ConditionalPrior, condition_prior, reference_draws
+from unle.space.conditional_prior import ConditionalPrior, condition_prior
 from unle.space.data_kinds import Blocks, Cells, repeated_blocks
 from unle.space.fit_spaces import affine_change, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
 from unle.space.marginals import Marginals, choose_marginals
@@ -32,7 +32,6 @@ __all__ = [
     "condition_prior",
     "fit_theta_space",
     "fit_x_space",
-    "reference_draws",
     "repeated_blocks",
     "restandardise_theta",
     "restandardise_x",

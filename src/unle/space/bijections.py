@@ -30,6 +30,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints, transforms
 
 from unle.errors import InputError
+from unle.space.ordered import Ordered
 
 # Between these logarithms exp is a normal float32, with room for the factors that a derivative brings along.
 LOG_SMALLEST, LOG_LARGEST = -87.0, 80.0
@@ -73,9 +74,14 @@ class AbstractBijection(eqx.Module):
 class DirectBijection(AbstractBijection):
     """A bijection chosen by the support of one distribution, whose own `log_prob` is the density of theta."""
 
-    distribution: dist.Distribution
+    block: Ordered
     low: Float[Array, "*block"]
     high: Float[Array, "*block"]
+
+    @property
+    def distribution(self) -> dist.Distribution:
+        """The distribution of theta."""
+        return self.block.distribution
 
     def log_density(self, theta):
         """Return log p(theta)."""
@@ -247,13 +253,13 @@ def bijection_of(distribution: dist.Distribution, shape: tuple[int, ...]) -> Abs
     low, high = _ends(support, shape)
     if isinstance(support, constraints.interval):
         _check_interval(core, low, high)
-        return IntervalBijection(distribution=distribution, low=low, high=high)
+        return IntervalBijection(Ordered(distribution), low=low, high=high)
     if isinstance(support, constraints.greater_than | constraints.less_than):
         above = isinstance(support, constraints.greater_than)
         closed = isinstance(support, constraints.greater_than_eq | constraints.less_than_eq)
-        return HalfLineBijection(distribution=distribution, low=low, high=high, above=above, closed=closed)
+        return HalfLineBijection(Ordered(distribution), low=low, high=high, above=above, closed=closed)
     _check_same_dimension(distribution, shape)
-    return NumpyroBijection(distribution=distribution, low=low, high=high)
+    return NumpyroBijection(Ordered(distribution), low=low, high=high)
 
 
 def ndtr_below(u: Array) -> Array:

@@ -12,17 +12,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtr
 from jax.scipy.stats import norm
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import ndtri
 
-from unle.compiling import large_program
 from unle.errors import InputError
 from unle.space.host_device import on_device
 from unle.space.prior import Prior
@@ -106,12 +104,6 @@ def condition_prior(prior: Prior, condition: Mapping[str, Any]) -> ConditionalPr
     mean, root = _conditional_normal(u, np.array(free), np.array(own), _unconstrain(values, low, high))
     low, high, mean, root = (on_device(part) for part in (low[free], high[free], mean, root))
     return ConditionalPrior(prior, on_device(values), low, high, mean, root, tuple(free))
-
-
-@large_program
-def reference_draws(prior: ConditionalPrior, keys: Key[Array, " sets"], n: int) -> Float[Array, "sets n free"]:
-    """Draw sets of n coordinates u from the reference, one for each key."""
-    return jax.vmap(lambda key: prior.draws(key, n))(keys)
 
 
 def _place_and_value(name: str, value: Any, prior: Prior, low: np.ndarray, high: np.ndarray) -> tuple[int, float]:

@@ -21,6 +21,7 @@ from unle.errors import InputError
 from unle.space import prior_formats
 from unle.space.bijections import AbstractBijection, bijection_of, unwrap
 from unle.space.blocks import as_block, check_density, size_of
+from unle.space.ordered import Ordered
 from unle.space.prior_formats import as_numpyro, named_blocks
 
 LIMIT_DRAWS = 10_000  # behind the quantiles of `limits`
@@ -48,7 +49,7 @@ class Prior(eqx.Module):
         -inf
     """
 
-    distributions: tuple[dist.Distribution, ...]
+    blocks: tuple[Ordered, ...]
     bijections: tuple[AbstractBijection, ...]
     names: tuple[str, ...] = eqx.field(static=True)
 
@@ -66,7 +67,7 @@ class Prior(eqx.Module):
             blocks = [block for item in items for block in as_numpyro(item)]
         if not blocks:
             raise InputError("expected at least one distribution; got none.")
-        self.distributions = tuple(as_block(block) for block in blocks)
+        self.blocks = tuple(Ordered(as_block(block)) for block in blocks)
         self.bijections = tuple(bijection_of(block, block.shape()) for block in self.distributions)
         self.names = _checked_names(names, sum(size_of(block) for block in self.distributions))
         for block, bijection in zip(self.distributions, self.bijections, strict=True):
@@ -91,6 +92,11 @@ class Prior(eqx.Module):
         mu, sigma = _vectors(mu=mu, sigma=sigma)
         _check_positive(sigma=sigma)
         return cls(dist.LogNormal(mu, sigma, validate_args=False), names)
+
+    @property
+    def distributions(self) -> tuple[dist.Distribution, ...]:
+        """The independent blocks of parameters."""
+        return tuple(block.distribution for block in self.blocks)
 
     @property
     def dim(self) -> int:

@@ -19,7 +19,6 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import eigh
-from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from unle.models import GaussianProcess, Kernel
@@ -209,6 +208,8 @@ def _length_scales(
         slopes = np.tensordot(squares, gradient, 2) * precision
         away = log_scales - middle
         return 0.125 * away @ away - evidence.sum(), 0.25 * away - slopes
+
+    from scipy.optimize import minimize  # takes long to import
 
     first = np.zeros(t.shape[1]) + np.log(2.0) if start is None else np.log(start)
     bounds = [tuple(np.log(SCALES))] * t.shape[1]

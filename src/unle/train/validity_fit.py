@@ -30,7 +30,6 @@ import jax.random as jr
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from unle.errors import InputError
@@ -286,6 +285,8 @@ def _platt(logits: np.ndarray, valid: np.ndarray) -> tuple[float, float]:
         temper, shift = parameters
         prior = 0.5 * PLATT_PRECISION * ((temper - 1) ** 2 + shift**2)
         return len(logits) * _cross_entropy(temper * logits + shift, valid) + prior
+
+    from scipy.optimize import minimize  # takes long to import
 
     temper, shift = minimize(cost, [1.0, 0.0], method="Nelder-Mead").x
     return float(temper), float(shift)
