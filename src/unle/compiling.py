@@ -18,7 +18,7 @@ import jax
 from unle.compile_cache import enable_compile_cache
 from unle.progress import activity
 
-__all__ = ["RUNNER", "cores", "large_program", "meanwhile"]
+__all__ = ["PROGRAMS", "RUNNER", "cores", "large_program", "meanwhile"]
 
 PRECOMPILE_VARIABLE = "UNLE_AHEAD"  # of the environment; set to 0, nothing is compiled before it is needed
 
@@ -40,8 +40,8 @@ SAMPLING_OPTIONS = {
 }
 DEFAULT_OPTIONS = {}
 
-# Before anything is compiled: JAX looks for its folder once.
-enable_compile_cache()
+# Where programs are kept, or None.  Before anything is compiled: JAX looks for its folder once.
+PROGRAMS = enable_compile_cache()
 
 COMPILING = "compiling"
 BEGUN, ENDED = "/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration"
@@ -74,18 +74,19 @@ class large_program:  # noqa: N801  (a decorator, like `jax.jit`)
         self._options = options
         functools.update_wrapper(self, function)
 
+    def options(self) -> dict[str, Any]:
+        """Return the options for this machine's compiler."""
+        return _known(tuple(self._options.get(jax.default_backend(), {}).items()))
+
     def jit(self, function: Callable) -> Any:
         """Compile another function with the options of this one."""
-        options = {
-            name: value for name, value in self._options.get(jax.default_backend(), {}).items() if _known(name, value)
-        }
 
         @functools.wraps(function)
         def traced(*args: Any, **kwargs: Any) -> Any:
             activity(COMPILING)  # runs while JAX traces the function, the first part of compiling it
             return function(*args, **kwargs)
 
-        return eqx.filter_jit(traced, compiler_options=options)  # pyright: ignore[reportCallIssue]
+        return eqx.filter_jit(traced, compiler_options=self.options())  # pyright: ignore[reportCallIssue]
 
     @functools.cached_property
     def _program(self) -> Any:
@@ -102,13 +103,13 @@ class large_program:  # noqa: N801  (a decorator, like `jax.jit`)
 
 
 @functools.cache
-def _known(name: str, value: Any) -> bool:
-    """Return whether this compiler has the option: they come and go."""
+def _known(options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """Return the options that this compiler has: they come and go."""
     try:
-        jax.jit(lambda: 0).lower().compile(compiler_options={name: value})
+        jax.jit(lambda: 0).lower().compile(compiler_options=dict(options))
     except jax.errors.JaxRuntimeError:
-        return False
-    return True
+        return {} if len(options) < 2 else {k: v for one in options for k, v in _known((one,)).items()}
+    return dict(options)
 
 
 def cores() -> int:

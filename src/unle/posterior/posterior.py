@@ -16,7 +16,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -36,6 +35,7 @@ from unle.posterior.run_sampler import (
 )
 from unle.progress import progress
 from unle.space import ConditionalPrior, Prior, condition_prior
+from unle.space.host_device import key_of
 from unle.store.model_files import load_module, save_module
 
 MAP_DRAWS = 1000  # among which the search for the mode looks for places to begin
@@ -130,7 +130,7 @@ class Posterior(eqx.Module):
         prior = condition_prior(self.prior, condition) if condition else self.prior
         with progress(f"Sampling {n:,} draws"):
             likelihood = self._likelihood_of(np.concatenate(rows))
-            sampled = sample_each(prior, likelihood, sampler, jr.key(seed), rows, n)
+            sampled = sample_each(prior, likelihood, sampler, key_of(seed), rows, n)
         draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, sampled, strict=True)]
         if not all(_is_sampled(one) for one in draws):
             raise InputError(

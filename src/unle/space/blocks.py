@@ -75,7 +75,7 @@ def _nested(distribution: dist.Distribution) -> Iterator[dist.Distribution]:
 def _as_float(leaf: Any) -> Any:
     array = np.asarray(leaf)
     whole = array.ndim > 0 and not np.issubdtype(array.dtype, np.floating)  # indices of a permutation, masks
-    return jnp.asarray(leaf) if whole else jnp.asarray(leaf, dtype=jnp.result_type(float))
+    return jax.device_put(array if whole else array.astype(jnp.result_type(float)))  # compiles nothing
 
 
 def _check_parameters(distribution: dist.Distribution) -> None:
@@ -105,7 +105,7 @@ def _check_mixture(distribution: dist.Distribution) -> None:
 def check_density(block: dist.Distribution, bijection: AbstractBijection) -> None:
     """Trace one draw and its density, without computing them: a distribution may turn out to lack one."""
     try:
-        draw = jax.eval_shape(block.sample, jr.key(0))
+        draw = jax.eval_shape(lambda: block.sample(jr.key(0)))
         jax.eval_shape(bijection.log_density, jax.ShapeDtypeStruct(block.shape(), jnp.result_type(float)))
     except (NotImplementedError, ImportError) as error:
         raise InputError(

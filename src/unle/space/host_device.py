@@ -29,6 +29,20 @@ def on_device(values: Any, dtype: Any = np.float32) -> Array:
     return jax.device_put(np.asarray(values, dtype))
 
 
+def key_of(seed: int) -> PRNGKeyArray:
+    """Return `jax.random.key(seed)`, made on the host.
+
+    Example:
+        >>> import jax.random as jr
+        >>> from unle.space.host_device import key_of
+        >>> bool(key_of(7) == jr.key(7))
+        True
+    """
+    if jax.config.jax_default_prng_impl != "threefry2x32" or not 0 <= seed < 2**31:  # pyright: ignore[reportAttributeAccessIssue]
+        return jr.key(seed)
+    return jr.wrap_key_data(jax.device_put(np.array([0, seed], np.uint32)))
+
+
 def split(key: PRNGKeyArray, n: int) -> tuple[PRNGKeyArray, ...]:
     """Return n independent keys, made on the host.
 

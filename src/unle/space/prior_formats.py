@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions import constraints, transforms
@@ -244,7 +243,7 @@ def _build(spec: Any) -> Any:
     if isinstance(spec, list):
         items = [_build(item) for item in spec]
         numeric = all(isinstance(item, int | float | jax.Array) for item in items)
-        return jnp.asarray(np.asarray(spec)) if numeric and items else items
+        return jax.device_put(np.asarray(spec)) if numeric and items else items
     if not isinstance(spec, dict):
         return spec
     for word, module, parent in _HOMES:
