@@ -21,6 +21,7 @@ Everything here is for one block of parameters at one point, with the block's ow
 from abc import abstractmethod
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import betaln, erfc, log_ndtr, ndtri
@@ -304,7 +305,8 @@ def _ends(support, shape) -> tuple[Array, Array]:
     elif isinstance(support, constraints.less_than):
         high = support.upper_bound
     dtype = jnp.result_type(float)
-    return jnp.broadcast_to(jnp.asarray(low, dtype), shape), jnp.broadcast_to(jnp.asarray(high, dtype), shape)
+    low, high = (jax.device_put(np.broadcast_to(np.asarray(end, dtype), shape)) for end in (low, high))
+    return low, high
 
 
 def _pushed_ends(base: AbstractBijection, steps, low: Array, high: Array) -> tuple[Array, Array]:

@@ -242,8 +242,9 @@ def _arguments(value: Any, *, whole: str) -> dict[str, Any]:
 def _build(spec: Any) -> Any:
     if isinstance(spec, list):
         items = [_build(item) for item in spec]
-        numeric = all(isinstance(item, int | float | jax.Array) for item in items)
-        return jax.device_put(np.asarray(spec)) if numeric and items else items
+        numeric = all(isinstance(item, int | float | np.ndarray) for item in items)
+        # On the host: numpyro checks its arguments there, and nothing is compiled.
+        return np.asarray(spec, jax.dtypes.canonicalize_dtype(np.asarray(spec).dtype)) if numeric and items else items
     if not isinstance(spec, dict):
         return spec
     for word, module, parent in _HOMES:
