@@ -29,22 +29,16 @@ ONLY_DRAWS = {"x_o", "draws"}  # settings that the fit does not depend on
 
 @dataclass(frozen=True)
 class Request:
-    """What a run is asked to do.
+    """What a run is asked to do."""
 
-    Attributes:
-        model: the prior and the simulator.
-        settings: of the run, with all defaults filled in. Its seed is that of the simulations; the fit uses the next
-            one, and the draws the one after.
-        x_o: the observation, or None to fit only.
-        simulations: made elsewhere and used instead; not needed when the run's directory has them.
-        simulations_sha256: check sum of these simulations; None to simulate.
-    """
-
-    model: Model
+    model: Model  # the prior and the simulator
+    # of the run, with all defaults filled in. Its seed is that of the simulations; the fit uses the next one, and the
+    # draws the one after.
     settings: RunSettings
-    x_o: Float[np.ndarray, "rows dim_x"] | None
+    x_o: Float[np.ndarray, "rows dim_x"] | None  # the observation, or None to fit only
+    # made elsewhere and used instead; not needed when the run's directory has them
     simulations: Simulations | None = None
-    simulations_sha256: str | None = None
+    simulations_sha256: str | None = None  # check sum of these simulations; None to simulate
 
     def record(self) -> dict[str, Any]:
         """Return everything that decides the result, for `run.json`."""

@@ -71,26 +71,17 @@ def _folder() -> Path:
 
 @dataclass(frozen=True)
 class Model:
-    """What to infer.
+    """What to infer."""
 
-    Attributes:
-        name: of the task, or of the file.
-        prior: of theta.
-        simulator: of x given theta.
-        x_o: the observation that the file defines, or the only one of the task, or None.
-        task: the built-in task, a `unle_bench.Task`; or None.
-        checksum: SHA-256 of the file; None for a task. Part of a run's settings: simulations of two versions of a
-            simulator must not meet in one table.
-        path: of the file; None for a task.
-    """
-
-    name: str
-    prior: Prior
-    simulator: Callable
-    x_o: Any = None
-    task: Any = None
+    name: str  # of the task, or of the file
+    prior: Prior  # of theta
+    simulator: Callable  # of x given theta
+    x_o: Any = None  # the observation that the file defines, or the only one of the task, or None
+    task: Any = None  # the built-in task, a `unle_bench.Task`; or None
+    # SHA-256 of the file; None for a task. Part of a run's settings: simulations of two versions of a simulator must
+    # not meet in one table.
     checksum: str | None = None
-    path: Path | None = None
+    path: Path | None = None  # of the file; None for a task
 
 
 def built_in_tasks() -> Mapping[str, Any]:

@@ -19,37 +19,21 @@ ENDED = ("finished", "stopped")
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What can be seen of a run at one moment.
+    """What can be seen of a run at one moment."""
 
-    Attributes:
-        at: seconds on a clock.
-        stage: simulating, fitting (a round), training, normalising, sampling, finished or stopped.
-        round: the latest, from 0.
-        rounds: how many there will be.
-        done: simulations of that round, of `wanted`.
-        wanted: as the settings say; None if they do not.
-        invalid: of the done ones.
-        loss: what training, or the last round, reported last, in words; empty if nothing yet.
-        silent: seconds since a file of the run changed.
-        step: how much of the present stage is done: simulations, or steps of training.
-        steps: how many there are at most; None if unknown.
-        task: what the steps belong to; steps of two tasks must not be compared.
-        why: the run stopped, if it did.
-    """
-
-    at: float
-    stage: str
-    round: int
-    rounds: int
-    done: int
-    wanted: int | None
-    invalid: int
-    loss: str
-    silent: float
-    step: int = 0
-    steps: int | None = None
-    task: str = ""
-    why: str = ""
+    at: float  # seconds on a clock
+    stage: str  # simulating, fitting (a round), training, normalising, sampling, finished or stopped
+    round: int  # the latest, from 0
+    rounds: int  # how many there will be
+    done: int  # simulations of that round, of `wanted`
+    wanted: int | None  # as the settings say; None if they do not
+    invalid: int  # of the done ones
+    loss: str  # what training, or the last round, reported last, in words; empty if nothing yet
+    silent: float  # seconds since a file of the run changed
+    step: int = 0  # how much of the present stage is done: simulations, or steps of training
+    steps: int | None = None  # how many there are at most; None if unknown
+    task: str = ""  # what the steps belong to; steps of two tasks must not be compared
+    why: str = ""  # the run stopped, if it did
 
     @property
     def ended(self) -> bool:

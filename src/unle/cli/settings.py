@@ -31,15 +31,10 @@ Timeout = Annotated[
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """What does the simulating; it has no influence on the result.
+    """What does the simulating; it has no influence on the result."""
 
-    Attributes:
-        workers: number of processes of this machine.
-        dask: address of a scheduler.
-    """
-
-    workers: int | None = None
-    dask: str | None = None
+    workers: int | None = None  # number of processes of this machine
+    dask: str | None = None  # address of a scheduler
 
     @contextmanager
     def arguments(self) -> Iterator[dict[str, Any]]:

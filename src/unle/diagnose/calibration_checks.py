@@ -129,17 +129,11 @@ def _check_columns(
 
 
 class RegionCoverage(NamedTuple):
-    """What regions of two sizes hold.
+    """What regions of two sizes hold."""
 
-    Attributes:
-        at_95: share of the truths in regions that promise 95 %.
-        at_50: the same of 50 %.
-        p_value: of the more surprising of the two.
-    """
-
-    at_95: float
-    at_50: float
-    p_value: float
+    at_95: float  # share of the truths in regions that promise 95 %
+    at_50: float  # the same of 50 %
+    p_value: float  # of the more surprising of the two
 
 
 def coverage(calibration: Calibration) -> Check:

@@ -60,21 +60,13 @@ FLOOR = -1e30  # stands for a log-density of minus infinity, so that differences
 
 
 class Weighted(NamedTuple):
-    """Weighted draws of one posterior, and the point whose rank is in question.
+    """Weighted draws of one posterior, and the point whose rank is in question."""
 
-    Attributes:
-        theta: the draws.
-        log_weight: unnormalised.
-        height: log posterior density, up to a constant.
-        true_log_weight: the weight that the true theta would have had as a draw.
-        true_height: its log posterior density.
-    """
-
-    theta: Float[Array, "draw dim"]
-    log_weight: Float[Array, " draw"]
-    height: Float[Array, " draw"]
-    true_log_weight: Float[Array, ""]
-    true_height: Float[Array, ""]
+    theta: Float[Array, "draw dim"]  # the draws
+    log_weight: Float[Array, " draw"]  # unnormalised
+    height: Float[Array, " draw"]  # log posterior density, up to a constant
+    true_log_weight: Float[Array, ""]  # the weight that the true theta would have had as a draw
+    true_height: Float[Array, ""]  # its log posterior density
 
 
 class _Kernels(NamedTuple):

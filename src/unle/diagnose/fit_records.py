@@ -257,21 +257,14 @@ def lost_rounds(records: Sequence[Mapping[str, Any]]) -> Check:
 
 @dataclass(frozen=True)
 class Rounds:
-    """One number per round.
+    """One number per round."""
 
-    Attributes:
-        number: of the round.
-        simulations: made in it.
-        valid: share of them.
-        distance: median distance of x from x_o, in standard deviations of the first round's x.
-        width: geometric mean of the parameters' spread, relative to the first round.
-    """
-
-    number: Float[np.ndarray, " round"]
-    simulations: Float[np.ndarray, " round"]
-    valid: Float[np.ndarray, " round"]
+    number: Float[np.ndarray, " round"]  # of the round
+    simulations: Float[np.ndarray, " round"]  # made in it
+    valid: Float[np.ndarray, " round"]  # share of them
+    # median distance of x from x_o, in standard deviations of the first round's x
     distance: Float[np.ndarray, " round"]
-    width: Float[np.ndarray, " round"]
+    width: Float[np.ndarray, " round"]  # geometric mean of the parameters' spread, relative to the first round
 
 
 def rounds(rows: Any, x_o: Float[np.ndarray, "rows dim_x"] | None) -> Rounds:

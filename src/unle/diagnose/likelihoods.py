@@ -16,17 +16,11 @@ from unle.models import Consensus, Ensemble, GivenValid, Mixture, OverCells, Reg
 
 
 class Members(NamedTuple):
-    """The members of a likelihood, and how they are combined.
+    """The members of a likelihood, and how they are combined."""
 
-    Attributes:
-        ensemble: with every member.
-        geometric: whether the likelihood is their geometric mean, rather than their mixture.
-        power: to which it is raised; 1 for a posterior.
-    """
-
-    ensemble: Ensemble | Mixture
-    geometric: bool
-    power: float
+    ensemble: Ensemble | Mixture  # with every member
+    geometric: bool  # whether the likelihood is their geometric mean, rather than their mixture
+    power: float  # to which it is raised; 1 for a posterior
 
 
 def members_within(likelihood: Any) -> Members | None:

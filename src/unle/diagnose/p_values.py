@@ -49,17 +49,11 @@ SMALLEST = 1e-6  # no continued tail is believed further than this
 
 
 class Uniformity(NamedTuple):
-    """What the test found.
+    """What the test found."""
 
-    Attributes:
-        p_value: of uniformity.
-        coefficients: b_1 ... b_4, each standard normal if uniform.
-        gap: largest distance between the distribution function and the diagonal.
-    """
-
-    p_value: float
-    coefficients: Float[np.ndarray, " order"]
-    gap: float
+    p_value: float  # of uniformity
+    coefficients: Float[np.ndarray, " order"]  # b_1 ... b_4, each standard normal if uniform.
+    gap: float  # largest distance between the distribution function and the diagonal
 
     @property
     def direction(self) -> str:

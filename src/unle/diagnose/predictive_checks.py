@@ -55,19 +55,12 @@ FEWEST_PAIRS = 25  # of replicas, needed to estimate the tail of their distances
 
 
 class ReplicaPairs(NamedTuple):
-    """Two simulations at each of some posterior draws.
+    """Two simulations at each of some posterior draws."""
 
-    Attributes:
-        theta: the draws.
-        index: their places among all draws, chains one after another.
-        x: the simulations; as many rows each as the observation has.
-        valid: which of them did not fail.
-    """
-
-    theta: Float[np.ndarray, "n dim"]
-    index: Int[np.ndarray, " n"]
-    x: Float[np.ndarray, "n 2 rows dim_x"]
-    valid: Bool[np.ndarray, "n 2"]
+    theta: Float[np.ndarray, "n dim"]  # the draws
+    index: Int[np.ndarray, " n"]  # their places among all draws, chains one after another
+    x: Float[np.ndarray, "n 2 rows dim_x"]  # the simulations; as many rows each as the observation has
+    valid: Bool[np.ndarray, "n 2"]  # which of them did not fail
 
 
 def predictive(replicas: Any, x_o: Any, *, pairs: ReplicaPairs | None = None) -> Check:
@@ -123,16 +116,12 @@ def predictive(replicas: Any, x_o: Any, *, pairs: ReplicaPairs | None = None) ->
 
 
 class DistanceRatio(NamedTuple):
-    """How far x_o is from simulations at the posterior's draws.
+    """How far x_o is from simulations at the posterior's draws."""
 
-    Attributes:
-        ratio: mean distance from x_o to the simulations, divided by the mean distance between two simulations at the
-            same draw; about 1 for a correct posterior.
-        p_value: probability of a ratio this large under a correct posterior, or an upper bound.
-    """
-
+    # mean distance from x_o to the simulations, divided by the mean distance between two simulations at the same draw;
+    # about 1 for a correct posterior
     ratio: float
-    p_value: float
+    p_value: float  # probability of a ratio this large under a correct posterior, or an upper bound
 
 
 def distance_ratio(pairs: ReplicaPairs, x_o: Float[np.ndarray, "rows dim_x"]) -> DistanceRatio | None:

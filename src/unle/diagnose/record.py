@@ -77,17 +77,11 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckKind:
-    """What stays the same for every finding of one check.
+    """What stays the same for every finding of one check."""
 
-    Attributes:
-        name: short, for programs.
-        title: for people.
-        question: the doubt that it answers.
-    """
-
-    name: str
-    title: str
-    question: str
+    name: str  # short, for programs
+    title: str  # for people
+    question: str  # the doubt that it answers
 
     def result(
         self,
@@ -103,19 +97,12 @@ class CheckKind:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A check that was not made, and why.
+    """A check that was not made, and why."""
 
-    Attributes:
-        name: as in `Check`.
-        title: as in `Check`.
-        reason: one sentence.
-        missing: whether the check applies to the run, and could have refuted it, but could not be made.
-    """
-
-    name: str
-    title: str
-    reason: str
-    missing: bool = False
+    name: str  # as in `Check`
+    title: str  # as in `Check`
+    reason: str  # one sentence
+    missing: bool = False  # whether the check applies to the run, and could have refuted it, but could not be made
 
     def plain(self) -> dict[str, Any]:
         """Return the record as JSON has it."""

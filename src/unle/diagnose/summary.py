@@ -34,39 +34,24 @@ MOST_PARAMETERS = 40  # parameters
 
 @dataclass(frozen=True)
 class Summary:
-    """What was learned about every parameter.
+    """What was learned about every parameter."""
 
-    Attributes:
-        names: of the parameters.
-        mean: posterior mean; sd and median are those of the posterior too.
-        sd: posterior standard deviation.
-        median: posterior median.
-        mode: the most probable theta of all parameters together, or NaN if it was not searched for.
-        low: begin of the equal-tailed interval; `high` its end.
-        high: see `low`.
-        hdi_low: begin of the shortest interval; `hdi_high` its end.
-        hdi_high: see `hdi_low`.
-        shrinkage: 1 - posterior variance / prior variance: 0 nothing learned, 1 everything.
-        correlation: between parameters.
-        partial: correlation of two parameters given all others, if the posterior were Gaussian.
-        log_evidence: log probability of x_o under the model, in the coordinates of the fit; NaN if unknown.
-        log_evidence_error: its standard error, from the independent runs of the sampler.
-    """
-
-    names: tuple[str, ...]
-    mean: Float[np.ndarray, " dim"]
-    sd: Float[np.ndarray, " dim"]
-    median: Float[np.ndarray, " dim"]
+    names: tuple[str, ...]  # of the parameters
+    mean: Float[np.ndarray, " dim"]  # posterior mean; sd and median are those of the posterior too
+    sd: Float[np.ndarray, " dim"]  # posterior standard deviation
+    median: Float[np.ndarray, " dim"]  # posterior median
+    # the most probable theta of all parameters together, or NaN if it was not searched for
     mode: Float[np.ndarray, " dim"]
-    low: Float[np.ndarray, " dim"]
-    high: Float[np.ndarray, " dim"]
-    hdi_low: Float[np.ndarray, " dim"]
-    hdi_high: Float[np.ndarray, " dim"]
-    shrinkage: Float[np.ndarray, " dim"]
-    correlation: Float[np.ndarray, "dim dim"]
+    low: Float[np.ndarray, " dim"]  # begin of the equal-tailed interval; `high` its end
+    high: Float[np.ndarray, " dim"]  # see `low`
+    hdi_low: Float[np.ndarray, " dim"]  # begin of the shortest interval; `hdi_high` its end
+    hdi_high: Float[np.ndarray, " dim"]  # see `hdi_low`
+    shrinkage: Float[np.ndarray, " dim"]  # 1 - posterior variance / prior variance: 0 nothing learned, 1 everything
+    correlation: Float[np.ndarray, "dim dim"]  # between parameters
+    # correlation of two parameters given all others, if the posterior were Gaussian
     partial: Float[np.ndarray, "dim dim"]
-    log_evidence: float
-    log_evidence_error: float
+    log_evidence: float  # log probability of x_o under the model, in the coordinates of the fit; NaN if unknown
+    log_evidence_error: float  # its standard error, from the independent runs of the sampler
 
 
 def summarise(draws: Draws, *, prior: Any = None, mode: Any = None) -> Summary:
@@ -123,15 +108,11 @@ def hdi(values: Float[np.ndarray, " n"], content: float = CONTENT) -> tuple[floa
 
 @dataclass(frozen=True)
 class BayesFactor:
-    """How much more probable the observation is under one fitted model than under another.
+    """How much more probable the observation is under one fitted model than under another."""
 
-    Attributes:
-        log_factor: in nats; above 0 for the first.
-        error: standard error of the sampler's part.  The error of the two fits comes on top, and is usually larger:
-            take differences of less than a nat or two for nothing.
-    """
-
-    log_factor: float
+    log_factor: float  # in nats; above 0 for the first
+    # standard error of the sampler's part.  The error of the two fits comes on top, and is usually larger: take
+    # differences of less than a nat or two for nothing.
     error: float
 
     def __str__(self) -> str:
@@ -188,23 +169,15 @@ def _partial(correlation: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "di
 
 @dataclass(frozen=True)
 class Conditional:
-    """Conditional densities around a point.
+    """Conditional densities around a point."""
 
-    Attributes:
-        names: of the parameters.
-        centre: where the other parameters are held.
-        axes: the grid of every parameter.
-        single: density of each parameter given all others, normalised on its grid.
-        pair: density of (i, j) for i > j given all others; axes (j, i) as an image has them; zero for i <= j.
-        correlation: of each pair given all others.
-    """
-
-    names: tuple[str, ...]
-    centre: Float[np.ndarray, " dim"]
-    axes: Float[np.ndarray, "dim points"]
-    single: Float[np.ndarray, "dim points"]
+    names: tuple[str, ...]  # of the parameters
+    centre: Float[np.ndarray, " dim"]  # where the other parameters are held
+    axes: Float[np.ndarray, "dim points"]  # the grid of every parameter
+    single: Float[np.ndarray, "dim points"]  # density of each parameter given all others, normalised on its grid
+    # density of (i, j) for i > j given all others; axes (j, i) as an image has them; zero for i <= j
     pair: Float[np.ndarray, "dim dim points points"]
-    correlation: Float[np.ndarray, "dim dim"]
+    correlation: Float[np.ndarray, "dim dim"]  # of each pair given all others
 
 
 def conditional(

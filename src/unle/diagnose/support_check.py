@@ -74,19 +74,12 @@ SHARES = 0.02, 0.05, 0.1, 0.2  # of levels, the uppermost, that are counted
 
 
 class SharpEnd(NamedTuple):
-    """An end of the noise of one coordinate.
+    """An end of the noise of one coordinate."""
 
-    Attributes:
-        coordinate: number of the data coordinate.
-        upper: whether values end upwards.
-        p_value: of a density that fades, not corrected for the number of ends.
-        places: the extreme value at every draw.
-    """
-
-    coordinate: int
-    upper: bool
-    p_value: float
-    places: Float[np.ndarray, " draw"]
+    coordinate: int  # number of the data coordinate
+    upper: bool  # whether values end upwards
+    p_value: float  # of a density that fades, not corrected for the number of ends
+    places: Float[np.ndarray, " draw"]  # the extreme value at every draw
 
 
 def sharp_ends(w: Float[np.ndarray, "draw n data"]) -> list[SharpEnd]:
@@ -138,15 +131,10 @@ def _null_means(draws: int, k: int) -> Float[np.ndarray, " null"]:
 
 
 class Residuals(NamedTuple):
-    """Levels of the largest residual of some simulated data.
+    """Levels of the largest residual of some simulated data."""
 
-    Attributes:
-        levels: of the truths among the draws.
-        independent: how many levels would be as uncertain, were the draws not shared.
-    """
-
-    levels: Float[np.ndarray, " n"]
-    independent: float
+    levels: Float[np.ndarray, " n"]  # of the truths among the draws
+    independent: float  # how many levels would be as uncertain, were the draws not shared
 
 
 def residual_levels(ensemble: Ensemble, calibration: Calibration, *, effective: float = np.inf) -> Residuals:
@@ -167,15 +155,10 @@ def residual_levels(ensemble: Ensemble, calibration: Calibration, *, effective: 
 
 
 class Extremes(NamedTuple):
-    """How x_o compares with simulations at draws of its posterior.
+    """How x_o compares with simulations at draws of its posterior."""
 
-    Attributes:
-        share: of the draws, at which x_o has a larger residual than all simulations.
-        simulations: how many there are.
-    """
-
-    share: float
-    simulations: int
+    share: float  # of the draws, at which x_o has a larger residual than all simulations
+    simulations: int  # how many there are
 
 
 def extreme_draws(

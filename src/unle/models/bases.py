@@ -129,7 +129,7 @@ class FixedMeasure(AbstractBase):
 
 
 class ConditionalGaussian(AbstractBase):
-    r"""A Gaussian whose mean and covariance depend on theta, around a linear fit.
+    """A Gaussian whose mean and covariance depend on theta, around a linear fit.
 
     The linear part (fitted in closed form, with a shrunken covariance) gives residuals of unit covariance,
 
@@ -140,18 +140,12 @@ class ConditionalGaussian(AbstractBase):
 
     Energies see r: shapes are simpler next to data than next to residuals of a mean that wiggles.  `TwoViews` lets them
     see v besides.
-
-    Args:
-        intercept: b, shape (k,).
-        slope: A, shape (d, k).
-        whitener: P, lower triangular, shape (k, k).
-        correction: from r to v.
     """
 
-    intercept: Float[Array, " data"]
-    slope: Float[Array, "dim data"]
-    whitener: Float[Array, "data data"]
-    correction: AbstractCorrection
+    intercept: Float[Array, " data"]  # b, shape (k,)
+    slope: Float[Array, "dim data"]  # A, shape (d, k)
+    whitener: Float[Array, "data data"]  # P, lower triangular, shape (k, k)
+    correction: AbstractCorrection  # from r to v
 
     def sees_whitened(self):
         return isinstance(self.correction, NoCorrection)

@@ -32,7 +32,7 @@ class AbstractEnergy(eqx.Module):
 
 
 class MlpEnergy(AbstractEnergy):
-    r"""A network f on (t, r), optionally bounded.
+    """A network f on (t, r), optionally bounded.
 
         E(t, r) = c tanh(f(t, r) / c)
 
@@ -45,15 +45,11 @@ class MlpEnergy(AbstractEnergy):
         E = phi(|v|^2) c tanh(f / c),   phi = 1 up to |v|^2 = reach, and 0 from reach + 16 on,
 
     and the model has the tails of its base.  |v|^2 is then the last entry of r; the network does not see it.
-
-    Args:
-        net: network with one output.
-        bound: c, in nats; None for an unbounded energy.
-        reach: |v|^2 up to which the energy counts in full; None for an energy that does not fade.
     """
 
-    net: Mlp
-    bound: float | None = eqx.field(static=True)
+    net: Mlp  # network with one output
+    bound: float | None = eqx.field(static=True)  # c, in nats; None for an unbounded energy
+    # |v|^2 up to which the energy counts in full; None for an energy that does not fade
     reach: Float[Array, "*member"] | None = None
 
     @classmethod

@@ -229,15 +229,11 @@ def unstacked(members: Any, k: int) -> Any:
 class OverCells(AbstractWrapper):
     r"""The probability of a cell: the mean density of points in it, up to the cell's volume.
 
-        q(x | theta) \propto 1/J sum_j q(x_j | theta),    x_j the place u_j of the cell of x
-
-    Args:
-        likelihood: a density of spread data; see `unle.space.Cells`.
-        places: the u_j, evenly in the unit cube.
+    q(x | theta) \propto 1/J sum_j q(x_j | theta),    x_j the place u_j of the cell of x
     """
 
-    likelihood: TractableLikelihood
-    places: Float[Array, "point dim_x"]
+    likelihood: TractableLikelihood  # a density of spread data; see `unle.space.Cells`
+    places: Float[Array, "point dim_x"]  # the u_j, evenly in the unit cube
 
     def prepare(self, x):
         """Return w of every point in the cell of x."""

@@ -33,26 +33,18 @@ LARGEST_LOG_PROBABILITY = -1e-7  # largest log-probability, whose logit float32 
 
 
 class LogNormaliser(eqx.Module):
-    r"""b(t) = offset + slope . z + scale net(z), with z = whitener (t - centre).
+    """b(t) = offset + slope . z + scale net(z), with z = whitener (t - centre).
 
     z has mean zero and unit covariance over the theta that b was fitted to, however narrow that region is.  Offset,
     slope and scale take the size out of the problem: the network learns something of order one.
-
-    Args:
-        centre: mean of t, shape (d,).
-        whitener: inverse of a factor of the covariance of t, shape (d, d).
-        offset: value at the centre, up to the network's.
-        slope: linear part, shape (d,).
-        scale: size of the network's part.
-        net: network of z with one output.
     """
 
-    centre: Float[Array, " dim"]
-    whitener: Float[Array, "dim dim"]
-    offset: Float[Array, ""]
-    slope: Float[Array, " dim"]
-    scale: Float[Array, ""]
-    net: Mlp
+    centre: Float[Array, " dim"]  # mean of t, shape (d,)
+    whitener: Float[Array, "dim dim"]  # inverse of a factor of the covariance of t, shape (d, d)
+    offset: Float[Array, ""]  # value at the centre, up to the network's
+    slope: Float[Array, " dim"]  # linear part, shape (d,)
+    scale: Float[Array, ""]  # size of the network's part
+    net: Mlp  # network of z with one output
 
     @classmethod
     def initial(cls, key: PRNGKeyArray, dim: int, *, width: int = 64, depth: int = 2) -> "LogNormaliser":
@@ -115,18 +107,12 @@ class ValidityNet(AbstractValidity):
 
     Low if any network predicts a failure: otherwise parameters on which one network errs would get the highest
     posterior.
-
-    Args:
-        theta_space: standardises theta.
-        nets: networks of t with one output, the logit; stacked along a leading axis.
-        temper: factor on the logit m; 1 if the networks are calibrated by themselves.
-        shift: added to it; 0 likewise.
     """
 
-    theta_space: ThetaSpace
-    nets: Mlp
-    temper: Float[Array, ""]
-    shift: Float[Array, ""]
+    theta_space: ThetaSpace  # standardises theta
+    nets: Mlp  # networks of t with one output, the logit; stacked along a leading axis
+    temper: Float[Array, ""]  # factor on the logit m; 1 if the networks are calibrated by themselves
+    shift: Float[Array, ""]  # added to it; 0 likewise
 
     def __call__(self, theta):
         return jax.nn.log_sigmoid(self.temper * self.logit(theta) + self.shift)

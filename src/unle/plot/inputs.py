@@ -36,17 +36,11 @@ def as_draws(values: Any, name: str, dim: int | None = None) -> Float[np.ndarray
 
 
 class DrawSet(NamedTuple):
-    """Draws of the parameters that a figure shows.
+    """Draws of the parameters that a figure shows."""
 
-    Attributes:
-        values: one draw per row.
-        label: what they are called in the legend.
-        colour: of lines and areas.
-    """
-
-    values: Float[np.ndarray, "n dim"]
-    label: str
-    colour: str
+    values: Float[np.ndarray, "n dim"]  # one draw per row
+    label: str  # what they are called in the legend
+    colour: str  # of lines and areas
 
 
 def draw_sets(

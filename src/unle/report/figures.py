@@ -13,21 +13,13 @@ WHOLE = 7.0  # inches of a figure that needs the whole width of the page
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on the page.
+    """A figure on the page."""
 
-    Attributes:
-        name: unique on the page.
-        svg: the element.
-        caption: below it.
-        alt: what it shows, in a sentence.
-        whole: whether it takes the whole width of the page.
-    """
-
-    name: str
-    svg: str
-    caption: str
-    alt: str
-    whole: bool = False
+    name: str  # unique on the page
+    svg: str  # the element
+    caption: str  # below it
+    alt: str  # what it shows, in a sentence
+    whole: bool = False  # whether it takes the whole width of the page
 
 
 @dataclass(frozen=True)

@@ -44,18 +44,13 @@ class BridgeInfo(NamedTuple):
 
 
 class Path(NamedTuple):
-    """From one density to another.
+    """From one density to another."""
 
-    Attributes:
-        log_from: log of the density the particles stand for, up to a constant; one point.
-        log_to: log of the target density, up to a constant; its support must lie within that of `log_from`.
-        log_ratio: `log_to - log_from` of one point, where it is cheaper than the two (common factors cancel).
-        n_fixed: the first n_fixed coordinates are not moved by a kernel; resampling alone changes how often they occur.
-    """
-
-    log_from: LogDensity
-    log_to: LogDensity
+    log_from: LogDensity  # log of the density the particles stand for, up to a constant; one point
+    log_to: LogDensity  # log of the target density, up to a constant; its support must lie within that of `log_from`
+    # `log_to - log_from` of one point, where it is cheaper than the two (common factors cancel)
     log_ratio: LogDensity | None = None
+    # the first n_fixed coordinates are not moved by a kernel; resampling alone changes how often they occur
     n_fixed: int = 0
 
     def ratio(self, x: Float[Array, " dim"]) -> Float[Array, ""]:

@@ -35,16 +35,11 @@ LADDER_POWER = 2.0
 
 
 class Family(NamedTuple):
-    """Densities g(v | c) = rho(v) exp(s(c, v)) / Z(c), one for each condition c.
+    """Densities g(v | c) = rho(v) exp(s(c, v)) / Z(c), one for each condition c."""
 
-    Attributes:
-        log_tilt: s of a condition and one v.
-        log_reference: log rho of one v, normalised.
-        draws: independent draws of rho, from a key and their number.
-    """
-
-    log_tilt: Callable[[Any, Float[Array, " data"]], Float[Array, ""]]
-    log_reference: LogDensity
+    log_tilt: Callable[[Any, Float[Array, " data"]], Float[Array, ""]]  # s of a condition and one v
+    log_reference: LogDensity  # log rho of one v, normalised
+    # independent draws of rho, from a key and their number
     draws: Callable[[PRNGKeyArray, int], Float[Array, "n data"]]
 
     def density(self, condition: Any, beta: Float[Array, ""] | float = 1.0) -> LogDensity:
@@ -197,23 +192,15 @@ class RejectionInner(AbstractInner):
 
 
 class FollowingInner(AbstractInner):
-    """A chain from one of many known points.
+    """A chain from one of many known points."""
 
-    Attributes:
-        conditions: of the known points, c_i.
-        points: v_i.
-        moves: kernel steps.
-        among: points, taken at random, of which the one with the nearest condition is chosen.
-        kernel: MALA by default.
-        target_acceptance: at which the step size aims.
-    """
-
-    conditions: Float[Array, "known dim"]
-    points: Float[Array, "known data"]
-    moves: int = eqx.field(static=True, default=100)
+    conditions: Float[Array, "known dim"]  # of the known points, c_i
+    points: Float[Array, "known data"]  # v_i
+    moves: int = eqx.field(static=True, default=100)  # kernel steps
+    # points, taken at random, of which the one with the nearest condition is chosen
     among: int = eqx.field(static=True, default=64)
-    kernel: AbstractKernel = Mala()
-    target_acceptance: float = eqx.field(static=True, default=0.574)
+    kernel: AbstractKernel = Mala()  # MALA by default
+    target_acceptance: float = eqx.field(static=True, default=0.574)  # at which the step size aims
 
     def __check_init__(self):
         if self.moves < 2 or self.among < 1:

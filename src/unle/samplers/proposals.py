@@ -28,23 +28,15 @@ from unle.samplers.sweep import TemperedParticles, evaluate, langevin_log_ratio,
 
 
 class ExchangeTarget(NamedTuple):
-    """A doubly intractable posterior p(u) f(u) / Z(u)^rows.
+    """A doubly intractable posterior p(u) f(u) / Z(u)^rows."""
 
-    Attributes:
-        log_prior: log p of one u.
-        log_likelihood: log f of all rows of the data at one u, with all Z(u) left out.
-        family: target g(v | c) that share Z with the likelihood.
-        condition: from u to the condition c of the family; c = u by default.
-        rows: i.i.d. rows of the data.
-        log_z: approximation of log Z(u) of one row, up to a constant; zero by default.
-    """
-
-    log_prior: LogDensity
-    log_likelihood: LogDensity
-    family: Family
+    log_prior: LogDensity  # log p of one u
+    log_likelihood: LogDensity  # log f of all rows of the data at one u, with all Z(u) left out
+    family: Family  # target g(v | c) that share Z with the likelihood
+    # from u to the condition c of the family; c = u by default
     condition: Callable[[Float[Array, " dim"]], Any] = lambda u: u
-    rows: int = 1
-    log_z: LogDensity | None = None
+    rows: int = 1  # i.i.d. rows of the data.
+    log_z: LogDensity | None = None  # approximation of log Z(u) of one row, up to a constant; zero by default
 
     def log_z_of_rows(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
         """Return log Z^, the approximation for all rows together."""

@@ -44,17 +44,11 @@ QUIET_SECONDS = 10.0  # without a result, after which a warning says why
 
 
 class Blocks(NamedTuple):
-    """The blocks of a round.
+    """The blocks of a round."""
 
-    Attributes:
-        size: most rows of one block.
-        n: rows of the round.
-        starts: numbers of the rows at which the round was topped up.
-    """
-
-    size: int
-    n: int
-    starts: tuple[int, ...] = ()
+    size: int  # most rows of one block
+    n: int  # rows of the round
+    starts: tuple[int, ...] = ()  # numbers of the rows at which the round was topped up
 
     def of(self, id: int) -> Int[np.ndarray, " rows"]:
         """Return the numbers of the simulations in the block of one of them.

@@ -28,35 +28,20 @@ MOST_SIMULATIONS, MOST_SECONDS = 20, 10.0  # it ends after so many simulations, 
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a few simulations showed.
+    """What a few simulations showed."""
 
-    Attributes:
-        dim_theta: number of parameters.
-        dim_x: length of a data vector; 0 if no simulation was valid, unless the simulator explains its failures.
-        dtype: kind of numbers that the simulator returns; they are stored as float64.
-        names: of the entries of x, if the simulator names them.
-        tried: number of simulations.
-        valid: how many of them were valid.
-        reasons: why the others were invalid, with counts, as one text.
-        seconds: mean time of one simulation, without the first, which may load or compile something.
-        slowest: seconds of the slowest one.
-        budget: the number of simulations that is planned.
-        workers: the number of workers that is planned.
-        first_traceback: of the first failure.
-    """
-
-    dim_theta: int
-    dim_x: int
-    dtype: str
-    names: tuple[str, ...]
-    tried: int
-    valid: int
-    reasons: str
-    seconds: float
-    slowest: float
-    budget: int
-    workers: int
-    first_traceback: str | None = None
+    dim_theta: int  # number of parameters
+    dim_x: int  # length of a data vector; 0 if no simulation was valid, unless the simulator explains its failures
+    dtype: str  # kind of numbers that the simulator returns; they are stored as float64
+    names: tuple[str, ...]  # of the entries of x, if the simulator names them
+    tried: int  # number of simulations
+    valid: int  # how many of them were valid
+    reasons: str  # why the others were invalid, with counts, as one text
+    seconds: float  # mean time of one simulation, without the first, which may load or compile something
+    slowest: float  # seconds of the slowest one
+    budget: int  # the number of simulations that is planned
+    workers: int  # the number of workers that is planned
+    first_traceback: str | None = None  # of the first failure
 
     @property
     def total(self) -> float:

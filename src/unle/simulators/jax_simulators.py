@@ -25,16 +25,11 @@ WORKER = "device"
 
 @dataclass(frozen=True)
 class JaxSimulator:
-    """A simulator written in JAX; made by `jax_simulator`.
+    """A simulator written in JAX; made by `jax_simulator`."""
 
-    Attributes:
-        function: takes a key and one parameter vector.
-        sizes: rows of one compiled call, from small to large.
-        explain: says why a row with NaN is not valid; None for a plain sentence.
-    """
-
-    function: Callable
-    sizes: tuple[int, ...]
+    function: Callable  # takes a key and one parameter vector
+    sizes: tuple[int, ...]  # rows of one compiled call, from small to large
+    # says why a row with NaN is not valid; None for a plain sentence
     explain: Callable[[np.ndarray], str] | None = None
     _compiled: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 

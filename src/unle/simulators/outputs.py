@@ -18,23 +18,14 @@ LONGEST_REASON = 200  # characters
 
 
 class Outcome(NamedTuple):
-    """The outcome of one simulation.
+    """The outcome of one simulation."""
 
-    Attributes:
-        x: the data vector; None if nothing usable came back.
-        reason: why the simulation is not valid; the empty string if it is.
-        seconds: the time it took.
-        traceback: of an exception.
-        names: of the entries of x, if the simulator named them.
-        worker: the process that simulated.
-    """
-
-    x: Float[np.ndarray, "dim_x"] | None
-    reason: str
-    seconds: float
-    traceback: str | None = None
-    names: tuple[str, ...] = ()
-    worker: str = ""
+    x: Float[np.ndarray, "dim_x"] | None  # the data vector; None if nothing usable came back
+    reason: str  # why the simulation is not valid; the empty string if it is
+    seconds: float  # the time it took
+    traceback: str | None = None  # of an exception
+    names: tuple[str, ...] = ()  # of the entries of x, if the simulator named them
+    worker: str = ""  # the process that simulated
 
     def __reduce__(self):
         """Pickle the bytes of x: five times as fast as pickling a small array."""

@@ -127,13 +127,9 @@ class _Hashed(ISpawnableSeedSequence):
 
 @dataclass(frozen=True)
 class Batched:
-    """A vectorised simulator; made by `batched`.
+    """A vectorised simulator; made by `batched`."""
 
-    Attributes:
-        function: takes theta (n, dim) and a numpy generator, returns x (n, dim_x).
-    """
-
-    function: Callable
+    function: Callable  # takes theta (n, dim) and a numpy generator, returns x (n, dim_x)
 
     @property
     def explain(self) -> Callable | None:
@@ -167,19 +163,12 @@ def batched(function: Callable) -> Batched:
 
 
 class Piece(NamedTuple):
-    """Some simulations of one round.
+    """Some simulations of one round."""
 
-    Attributes:
-        theta: parameters, one row per simulation.
-        ids: the number of each simulation in its round.
-        seed: of the run.
-        round: of the run.
-    """
-
-    theta: Float[np.ndarray, "n dim"]
-    ids: Int[np.ndarray, " n"]
-    seed: int
-    round: int
+    theta: Float[np.ndarray, "n dim"]  # parameters, one row per simulation
+    ids: Int[np.ndarray, " n"]  # the number of each simulation in its round
+    seed: int  # of the run
+    round: int  # of the run
 
     def take(self, positions: Int[np.ndarray, " m"] | slice) -> "Piece":
         """Return a part of the piece."""

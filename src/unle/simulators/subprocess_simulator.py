@@ -38,23 +38,14 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True)
 class Command:
-    """A simulator that starts a program; made by `command`.
+    """A simulator that starts a program; made by `command`."""
 
-    Attributes:
-        arguments: the program and its arguments, with `{...}` for parameters.
-        names: of the parameters.
-        template: text of an input file, with `{...}` for parameters.
-        input_file: where that text is written, relative to the working directory.
-        output_file: where the program leaves its result; None for its standard output.
-        timeout: seconds.
-    """
-
-    arguments: tuple[str, ...]
-    names: tuple[str, ...] = ()
-    template: str | None = None
-    input_file: str = "input.txt"
-    output_file: str | None = None
-    timeout: float | None = None
+    arguments: tuple[str, ...]  # the program and its arguments, with `{...}` for parameters
+    names: tuple[str, ...] = ()  # of the parameters
+    template: str | None = None  # text of an input file, with `{...}` for parameters
+    input_file: str = "input.txt"  # where that text is written, relative to the working directory
+    output_file: str | None = None  # where the program leaves its result; None for its standard output
+    timeout: float | None = None  # seconds
 
     def __call__(self, theta: np.ndarray, rng: np.random.Generator) -> Any:
         """Run the program once, in an empty directory of its own."""

@@ -37,21 +37,13 @@ _THREAD = threading.local()  # the sandbox, or the simulator, of each thread of 
 
 
 class Work(NamedTuple):
-    """A piece of work for an executor.
+    """A piece of work for an executor."""
 
-    Attributes:
-        blob: the simulator, from `serialise`.
-        piece: the simulations.
-        block: the simulator is a batched one, and the piece is one block.
-        timeout: seconds that one simulation may take.
-        isolate: simulate in a sandbox; otherwise in the executor's own worker.
-    """
-
-    blob: bytes
-    piece: Piece
-    block: bool = False
-    timeout: float | None = None
-    isolate: bool = True
+    blob: bytes  # the simulator, from `serialise`
+    piece: Piece  # the simulations
+    block: bool = False  # the simulator is a batched one, and the piece is one block
+    timeout: float | None = None  # seconds that one simulation may take
+    isolate: bool = True  # simulate in a sandbox; otherwise in the executor's own worker
 
 
 def run_work(work: Work) -> list[Outcome]:

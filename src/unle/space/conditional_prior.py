@@ -33,25 +33,15 @@ SMALLEST = 1e-7  # distance from a bound, relative to the width
 
 
 class ConditionalPrior(eqx.Module):
-    """A prior some of whose parameters are fixed; made by `condition_prior`.
+    """A prior some of whose parameters are fixed; made by `condition_prior`."""
 
-    Attributes:
-        prior: of all parameters.
-        theta: the fixed values; those of the free parameters mean nothing.
-        low: lower bounds of the free parameters.
-        high: upper bounds.
-        mean: centre of the reference.
-        root: its scale, lower triangular.
-        free: indices of the free parameters.
-    """
-
-    prior: Prior
-    theta: Float[Array, " dim"]
-    low: Float[Array, " free"]
-    high: Float[Array, " free"]
-    mean: Float[Array, " free"]
-    root: Float[Array, "free free"]
-    free: tuple[int, ...] = eqx.field(static=True)
+    prior: Prior  # of all parameters
+    theta: Float[Array, " dim"]  # the fixed values; those of the free parameters mean nothing
+    low: Float[Array, " free"]  # lower bounds of the free parameters
+    high: Float[Array, " free"]  # upper bounds
+    mean: Float[Array, " free"]  # centre of the reference
+    root: Float[Array, "free free"]  # its scale, lower triangular
+    free: tuple[int, ...] = eqx.field(static=True)  # indices of the free parameters
 
     def constrain(self, u: Float[Array, " free"]) -> Float[Array, " dim"]:
         """Return theta, with the fixed values."""

@@ -56,19 +56,12 @@ Blocks = tuple[tuple[int, ...], ...]
 
 
 class Cells(eqx.Module):
-    """What is spread, for every coordinate of x.
+    """What is spread, for every coordinate of x."""
 
-    Args:
-        step: h of a lattice; 0 for none.
-        origin: a value on the lattice.
-        atoms: values a, in order; NaN for none.
-        widths: c of each.
-    """
-
-    step: Float[Array, " dim_x"]
-    origin: Float[Array, " dim_x"]
-    atoms: Float[Array, "atom dim_x"]
-    widths: Float[Array, "atom dim_x"]
+    step: Float[Array, " dim_x"]  # h of a lattice; 0 for none
+    origin: Float[Array, " dim_x"]  # a value on the lattice
+    atoms: Float[Array, "atom dim_x"]  # values a, in order; NaN for none
+    widths: Float[Array, "atom dim_x"]  # c of each
 
     @classmethod
     def none(cls, dim_x: int) -> "Cells":

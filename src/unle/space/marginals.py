@@ -53,21 +53,13 @@ LARGEST_EXPONENT = 80.0  # exp of it is within float32
 
 
 class Marginals(eqx.Module):
-    """One monotone transform per coordinate, held as arrays so that a single elementwise function serves all.
+    """One monotone transform per coordinate, held as arrays so that a single elementwise function serves all."""
 
-    Attributes:
-        kind: index into `KINDS`, shape (d,).
-        centre: c of asinh and Yeo-Johnson (0 elsewhere).
-        scale: s of asinh and Yeo-Johnson (1 elsewhere).
-        floor: value below which log continues linearly (1 elsewhere).
-        power: p of Yeo-Johnson (1, its identity, elsewhere).
-    """
-
-    kind: Int[Array, " dim"]
-    centre: Float[Array, " dim"]
-    scale: Float[Array, " dim"]
-    floor: Float[Array, " dim"]
-    power: Float[Array, " dim"]
+    kind: Int[Array, " dim"]  # index into `KINDS`, shape (d,)
+    centre: Float[Array, " dim"]  # c of asinh and Yeo-Johnson (0 elsewhere)
+    scale: Float[Array, " dim"]  # s of asinh and Yeo-Johnson (1 elsewhere)
+    floor: Float[Array, " dim"]  # value below which log continues linearly (1 elsewhere)
+    power: Float[Array, " dim"]  # p of Yeo-Johnson (1, its identity, elsewhere)
 
     def forward(self, v: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Return w(v), increasing and finite in every coordinate."""

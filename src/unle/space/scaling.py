@@ -83,29 +83,18 @@ class ThetaSpace(eqx.Module):
 
 
 class XSpace(eqx.Module):
-    """Standardised data w, without constant or redundant coordinates: what models are densities of.
+    """Standardised data w, without constant or redundant coordinates: what models are densities of."""
 
-    Attributes:
-        cells: what single values with positive probability are spread over.
-        standardiser: of the coordinates that vary, modelled ones first, then redundant ones.
-        weights: z of the redundant coordinates = weights @ (z of the modelled ones) + offset.
-        offset: see `weights`.
-        low: smallest training value of every raw coordinate; the value itself where constant.
-        high: largest training value.
-        modelled: indices of the raw coordinates that are modelled, in order.
-        redundant: indices of the raw coordinates that follow from them.
-        constant: indices of the raw coordinates that never vary.
-    """
-
-    cells: Cells
-    standardiser: Standardiser
+    cells: Cells  # what single values with positive probability are spread over
+    standardiser: Standardiser  # of the coordinates that vary, modelled ones first, then redundant ones
+    # z of the redundant coordinates = weights @ (z of the modelled ones) + offset
     weights: Float[Array, "redundant dim"]
-    offset: Float[Array, " redundant"]
-    low: Float[Array, " dim_x"]
-    high: Float[Array, " dim_x"]
-    modelled: tuple[int, ...] = eqx.field(static=True)
-    redundant: tuple[int, ...] = eqx.field(static=True)
-    constant: tuple[int, ...] = eqx.field(static=True)
+    offset: Float[Array, " redundant"]  # see `weights`
+    low: Float[Array, " dim_x"]  # smallest training value of every raw coordinate; the value itself where constant
+    high: Float[Array, " dim_x"]  # largest training value
+    modelled: tuple[int, ...] = eqx.field(static=True)  # indices of the raw coordinates that are modelled, in order
+    redundant: tuple[int, ...] = eqx.field(static=True)  # indices of the raw coordinates that follow from them
+    constant: tuple[int, ...] = eqx.field(static=True)  # indices of the raw coordinates that never vary
 
     @property
     def dim_x(self) -> int:

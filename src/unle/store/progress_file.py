@@ -20,19 +20,12 @@ COUNTS = "SELECT round, count(*), sum(1 - valid), sum(seconds) FROM simulations 
 
 
 class RoundCount(NamedTuple):
-    """How far the simulations of one round are.
+    """How far the simulations of one round are."""
 
-    Attributes:
-        round: its number.
-        done: simulations in the table.
-        invalid: of them.
-        seconds: that they took together.
-    """
-
-    round: int
-    done: int
-    invalid: int
-    seconds: float
+    round: int  # its number
+    done: int  # simulations in the table
+    invalid: int  # of them
+    seconds: float  # that they took together
 
 
 class ProgressFile:

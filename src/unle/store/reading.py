@@ -32,25 +32,15 @@ class Span(NamedTuple):
 
 
 class StoredRows(NamedTuple):
-    """Rows of the table, in the order of (round, id).
+    """Rows of the table, in the order of (round, id)."""
 
-    Attributes:
-        round: the round of each simulation.
-        id: its number within that round.
-        theta: parameters.
-        x: data; a row of NaN where nothing of the right length came back.
-        valid: whether the row may be trained on.
-        reasons: why not; the empty string for valid rows.
-        seconds: the time each simulation took.
-    """
-
-    round: Int[np.ndarray, "n"]
-    id: Int[np.ndarray, "n"]
-    theta: Float[np.ndarray, "n dim"]
-    x: Float[np.ndarray, "n dim_x"]
-    valid: Bool[np.ndarray, "n"]
-    reasons: tuple[str, ...]
-    seconds: Float[np.ndarray, "n"]
+    round: Int[np.ndarray, "n"]  # the round of each simulation
+    id: Int[np.ndarray, "n"]  # its number within that round
+    theta: Float[np.ndarray, "n dim"]  # parameters
+    x: Float[np.ndarray, "n dim_x"]  # data; a row of NaN where nothing of the right length came back
+    valid: Bool[np.ndarray, "n"]  # whether the row may be trained on
+    reasons: tuple[str, ...]  # why not; the empty string for valid rows
+    seconds: Float[np.ndarray, "n"]  # the time each simulation took
 
     def take(self, positions: Int[np.ndarray, " m"]) -> "StoredRows":
         """Return the rows at these positions."""

@@ -59,17 +59,11 @@ _INSERT = (
 
 
 class Tally(NamedTuple):
-    """How many simulations there are.
+    """How many simulations there are."""
 
-    Attributes:
-        count: of all.
-        valid: of those that may be trained on.
-        seconds: that all took together.
-    """
-
-    count: int
-    valid: int
-    seconds: float
+    count: int  # of all
+    valid: int  # of those that may be trained on
+    seconds: float  # that all took together
 
 
 class SimulationStore:

@@ -23,23 +23,15 @@ _EXTRA = ("valid", "reason", "seconds")
 
 
 class Table(NamedTuple):
-    """Simulations as plain arrays.
+    """Simulations as plain arrays."""
 
-    Attributes:
-        theta: parameters.
-        x: data.
-        theta_names: of the parameters; may be empty.
-        x_names: of the entries of x; may be empty.
-        reasons: why a row is not valid; empty strings for valid rows; None if the file does not say.
-        seconds: the time of each; None if the file does not say.
-    """
-
-    theta: Float[np.ndarray, "n dim"]
-    x: Float[np.ndarray, "n dim_x"]
-    theta_names: tuple[str, ...] = ()
-    x_names: tuple[str, ...] = ()
+    theta: Float[np.ndarray, "n dim"]  # parameters
+    x: Float[np.ndarray, "n dim_x"]  # data
+    theta_names: tuple[str, ...] = ()  # of the parameters; may be empty
+    x_names: tuple[str, ...] = ()  # of the entries of x; may be empty
+    # why a row is not valid; empty strings for valid rows; None if the file does not say
     reasons: tuple[str, ...] | None = None
-    seconds: np.ndarray | None = None
+    seconds: np.ndarray | None = None  # the time of each; None if the file does not say
 
 
 def write_table(path: str | Path, table: Table) -> None:

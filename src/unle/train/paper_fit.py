@@ -63,35 +63,23 @@ MOST_RECOVERIES = 12  # then training ends
 
 
 class PaperTraining(AbstractEnergyTraining):
-    """Settings of the paper and of its authors' code.
+    """Settings of the paper and of its authors' code."""
 
-    Args:
-        particles: `PersistentChains`, or `WarmSmc` for the paper's SMC, of the joint model; `PairedChains` of the
-            conditional one.
-        width: units per hidden layer of the energy.
-        depth: hidden layers of the energy.
-        iterations: optimiser steps.
-        batch: pairs per step (fewer if there are fewer).
-        learning_rate: peak of the schedule.
-        weight_decay: decoupled decay of all weights.
-        noise: standard deviation of noise that is added to the data at every step, in those of the data.
-        chunk: iterations between points of the learning curve.
-        largest_loss: nats of held-out likelihood that the last energy may have lost against the best chunk; beyond, the
-            energy of that chunk is returned.  None for the paper's own rule: always the last.
-        online: log Z(theta) is learned together with the energy; None for not.
-    """
-
+    # `PersistentChains`, or `WarmSmc` for the paper's SMC, of the joint model; `PairedChains` of the conditional one
     particles: PersistentChains | WarmSmc | PairedChains
-    width: int = eqx.field(static=True, default=50)
-    depth: int = eqx.field(static=True, default=4)
-    iterations: int = eqx.field(static=True, default=2000)
-    batch: int = eqx.field(static=True, default=1000)
-    learning_rate: float = eqx.field(static=True, default=0.01)
-    weight_decay: float = eqx.field(static=True, default=0.1)
+    width: int = eqx.field(static=True, default=50)  # units per hidden layer of the energy
+    depth: int = eqx.field(static=True, default=4)  # hidden layers of the energy
+    iterations: int = eqx.field(static=True, default=2000)  # optimiser steps
+    batch: int = eqx.field(static=True, default=1000)  # pairs per step (fewer if there are fewer)
+    learning_rate: float = eqx.field(static=True, default=0.01)  # peak of the schedule
+    weight_decay: float = eqx.field(static=True, default=0.1)  # decoupled decay of all weights
+    # standard deviation of noise that is added to the data at every step, in those of the data
     noise: float = eqx.field(static=True, default=5e-4)
-    chunk: int = eqx.field(static=True, default=20)
+    chunk: int = eqx.field(static=True, default=20)  # iterations between points of the learning curve
+    # nats of held-out likelihood that the last energy may have lost against the best chunk; beyond, the energy of that
+    # chunk is returned.  None for the paper's own rule: always the last.
     largest_loss: float | None = eqx.field(static=True, default=10.0)
-    online: OnlineTraining | None = None
+    online: OnlineTraining | None = None  # log Z(theta) is learned together with the energy; None for not
     bound: ClassVar[None] = None
     average: ClassVar[float] = 0.0
     biases_decay: ClassVar[bool] = True

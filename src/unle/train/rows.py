@@ -120,13 +120,6 @@ class Splits(NamedTuple):
 class Rows(NamedTuple):
     """Standardised simulations, dealt to the members of an ensemble.
 
-    Attributes:
-        t: standardised parameters.
-        w: standardised data; with an axis for members, if each has its own.
-        splits: training and held-out rows of every member.
-        stream: where other training rows come from, if these are a window on more data than fit in memory.
-        n_unpadded: how many held-out rows of a member there are; those beyond repeat them (`padded`).  None for all.
-
     Example:
         >>> import jax.numpy as jnp, jax.random as jr
         >>> from unle.train import Rows, make_splits
@@ -135,10 +128,12 @@ class Rows(NamedTuple):
         (4, 100, slice(0, 60, None), slice(60, 100, None))
     """
 
-    t: Float[Array, "n dim"]
-    w: Float[Array, "n *member data"]
-    splits: Splits
+    t: Float[Array, "n dim"]  # standardised parameters
+    w: Float[Array, "n *member data"]  # standardised data; with an axis for members, if each has its own
+    splits: Splits  # training and held-out rows of every member
+    # where other training rows come from, if these are a window on more data than fit in memory
     stream: Stream | None = None
+    # how many held-out rows of a member there are; those beyond repeat them (`padded`).  None for all.
     n_unpadded: int | None = None
 
     @property
