@@ -126,22 +126,16 @@ def c2st_fast(
 
 
 def c2st_fast_batch(
-    references: ArrayLike | Sequence[ArrayLike],
-    approximations: ArrayLike | Sequence[ArrayLike],
+    references: ArrayLike | Sequence[ArrayLike],  # b sets of true draws, (b, n, d)
+    approximations: ArrayLike | Sequence[ArrayLike],  # b sets of approximate draws, (b, n, d)
     *,
-    seed: int = 1,
-    max_epochs: int = 10_000,
+    seed: int = 1,  # as in `c2st`, the same for every pair
+    max_epochs: int = 10_000,  # as in `c2st_fast`
+    # threads on a CPU; all available cores by default.  Ignored on an accelerator, where all pairs and folds train side
+    # by side and the slowest one sets the time.
     jobs: int | None = None,
 ) -> Float[np.ndarray, " b"]:
     """Score b pairs of equal shape at once; entry i is `c2st_fast(references[i], approximations[i])`.
-
-    Args:
-        references: b sets of true draws, (b, n, d).
-        approximations: b sets of approximate draws, (b, n, d).
-        seed: as in `c2st`, the same for every pair.
-        max_epochs: as in `c2st_fast`.
-        jobs: threads on a CPU; all available cores by default.  Ignored on an accelerator, where all pairs
-            and folds train side by side and the slowest one sets the time.
 
     Returns:
         Mean held-out accuracies, (b,).

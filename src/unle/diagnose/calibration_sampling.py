@@ -79,25 +79,15 @@ class _Kernels(NamedTuple):
 
 @eqx.filter_jit
 def weigh_many(
-    weigh_one: Callable[..., Weighted],
-    prior: Prior,
-    likelihood: TractableLikelihood,
-    keys: Key[Array, " observation"],
-    truths: Float[Array, "observation dim"],
-    rows: Float[Array, "observation rows dim_x"],
-    n: int,
+    weigh_one: Callable[..., Weighted],  # how one of them is weighed, by `weigh_population` or `weigh_around_modes`
+    prior: Prior,  # of theta
+    likelihood: TractableLikelihood,  # up to a constant
+    keys: Key[Array, " observation"],  # one per observation
+    truths: Float[Array, "observation dim"],  # the parameters behind every observation; only their weights use them
+    rows: Float[Array, "observation rows dim_x"],  # the observations
+    n: int,  # draws of each
 ) -> Weighted:
-    """Return n weighted draws of every posterior, stacked along a leading axis.
-
-    Args:
-        weigh_one: how one of them is weighed, by `weigh_population` or `weigh_around_modes`.
-        prior: of theta.
-        likelihood: up to a constant.
-        keys: one per observation.
-        truths: the parameters behind every observation; only their weights use them.
-        rows: the observations.
-        n: draws of each.
-    """
+    """Return n weighted draws of every posterior, stacked along a leading axis."""
     side_by_side = 1 if jax.default_backend() == "cpu" else min(SIDE_BY_SIDE, rows.shape[0])
 
     def one(item):

@@ -136,22 +136,14 @@ def density_grid(posterior: Posterior, draws: Draws) -> tuple[list[np.ndarray], 
 
 
 def grid_agreement(
-    axes: list[Float[np.ndarray, " k"]],
-    density: np.ndarray,
-    draws: Float[np.ndarray, "n dim"],
+    axes: list[Float[np.ndarray, " k"]],  # of the grid, one or two
+    density: np.ndarray,  # on it, with one axis each
+    draws: Float[np.ndarray, "n dim"],  # of the same posterior
     *,
-    ess: float | int,
-    seed: int = 0,
+    ess: float | int,  # how many independent draws they are worth
+    seed: int = 0,  # of the draws of cells behind the p-value
 ) -> Check:
-    """Compare draws with a density on a grid.
-
-    Args:
-        axes: of the grid, one or two.
-        density: on it, with one axis each.
-        draws: of the same posterior.
-        ess: how many independent draws they are worth.
-        seed: of the draws of cells behind the p-value.
-    """
+    """Compare draws with a density on a grid."""
     draws = np.asarray(draws, float)
     steps = [axis[1] - axis[0] for axis in axes]
     low = np.array([axis[0] - step / 2 for axis, step in zip(axes, steps, strict=True)])

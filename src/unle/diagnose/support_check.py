@@ -162,21 +162,13 @@ class Extremes(NamedTuple):
 
 
 def extreme_draws(
-    ensemble: Ensemble,
-    draws: Float[np.ndarray, "n dim"],
-    x_o: Float[np.ndarray, "row dim_x"],
-    theta: Float[np.ndarray, "m dim"],
-    x: Float[np.ndarray, "m row dim_x"],
+    ensemble: Ensemble,  # whose first member's base measures residuals
+    draws: Float[np.ndarray, "n dim"],  # of the posterior at x_o
+    x_o: Float[np.ndarray, "row dim_x"],  # the observation
+    theta: Float[np.ndarray, "m dim"],  # draws that were simulated at
+    x: Float[np.ndarray, "m row dim_x"],  # the simulations, with as many rows each as the observation
 ) -> Extremes:
-    """Return the share of draws at which x_o has a larger residual than all of some simulations.
-
-    Args:
-        ensemble: whose first member's base measures residuals.
-        draws: of the posterior at x_o.
-        x_o: the observation.
-        theta: draws that were simulated at.
-        x: the simulations, with as many rows each as the observation.
-    """
+    """Return the share of draws at which x_o has a larger residual than all of some simulations."""
     points, rows = jnp.asarray(draws, jnp.float32)[None], jnp.asarray(x_o, jnp.float32)[None]
     of_x_o = np.asarray(_largest(ensemble, points, rows))[0]
     simulated = np.asarray(_largest(ensemble, jnp.asarray(theta, jnp.float32)[:, None], jnp.asarray(x, jnp.float32)))

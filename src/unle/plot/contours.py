@@ -13,16 +13,12 @@ SMOOTHER = 1.3  # than is best for the density: outlines show noise more than ar
 
 
 def credible_levels(
-    values: Float[np.ndarray, "n 2"],
+    values: Float[np.ndarray, "n 2"],  # draws of two parameters
+    # ends of both axes; what lies outside counts as outside every area
     limits: tuple[tuple[float, float], tuple[float, float]],
-    shares: tuple[float, ...] = SHARES,
+    shares: tuple[float, ...] = SHARES,  # of all draws, ascending
 ) -> tuple[np.ndarray, np.ndarray, Float[np.ndarray, "cell cell"], list[float]]:
     """Return the middles of a grid, a smooth density of the draws on it, and the levels whose areas hold the shares.
-
-    Args:
-        values: draws of two parameters.
-        limits: ends of both axes; what lies outside counts as outside every area.
-        shares: of all draws, ascending.
 
     Returns:
         x (i,), y (j,), the density (j, i), and one level per share, the largest share first.

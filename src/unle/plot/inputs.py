@@ -44,24 +44,15 @@ class DrawSet(NamedTuple):
 
 
 def draw_sets(
-    draws: Any,
-    names: Sequence[str] | None,
+    draws: Any,  # one set of draws, a list of several, or a dictionary from labels to them
+    names: Sequence[str] | None,  # of the parameters; those that the first set comes with if not given
     *,
-    reference: Any = None,
-    labels: Sequence[str] | None = None,
-    colours: Sequence[str] | None = None,
-    parameters: Sequence[str] | None = None,
+    reference: Any = None,  # one more set
+    labels: Sequence[str] | None = None,  # of the sets
+    colours: Sequence[str] | None = None,  # of the sets
+    parameters: Sequence[str] | None = None,  # names of the parameters to show; all by default
 ) -> tuple[list[DrawSet], tuple[str, ...], list[int]]:
-    """Return what a figure shows, the names of all parameters, and the places of those that it shows.
-
-    Args:
-        draws: one set of draws, a list of several, or a dictionary from labels to them.
-        names: of the parameters; those that the first set comes with if not given.
-        reference: one more set.
-        labels: of the sets.
-        colours: of the sets.
-        parameters: names of the parameters to show; all by default.
-    """
+    """Return what a figure shows, the names of all parameters, and the places of those that it shows."""
     several = _several(draws)
     items = list(several.items()) if several else [("draws", draws)]
     items += [] if reference is None else [("reference", reference)]

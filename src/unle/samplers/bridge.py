@@ -63,29 +63,18 @@ class Path(NamedTuple):
 
 
 def bridge(
-    key: PRNGKeyArray,
-    particles: Particles,
-    path: Path,
+    key: PRNGKeyArray,  # randomness of the bridge
+    particles: Particles,  # a weighted sample of `path.log_from`
+    path: Path,  # the two densities
     *,
-    kernel: AbstractKernel | None = None,
-    step_size: AbstractStepSize | None = None,
-    step_state: StepSizeState | None = None,
-    moves: int = 5,
-    temperatures: int = 1,
-    ess_threshold: float = 0.5,
+    kernel: AbstractKernel | None = None,  # how a particle moves; MALA by default
+    step_size: AbstractStepSize | None = None,  # the controller of the step size; one shared step size by default
+    step_state: StepSizeState | None = None,  # the controller's state from an earlier bridge; None starts it
+    moves: int = 5,  # kernel steps at each temperature; 0 makes this importance sampling
+    temperatures: int = 1,  # number T of equal steps along the path
+    ess_threshold: float = 0.5,  # resample when ESS/N falls below this; 0 never resamples, 1 always does
 ) -> tuple[Particles, BridgeInfo]:
     """Carry particles of one density to another. Meant to be called inside `jax.jit`.
-
-    Args:
-        key: randomness of the bridge.
-        particles: a weighted sample of `path.log_from`.
-        path: the two densities.
-        kernel: how a particle moves; MALA by default.
-        step_size: the controller of the step size; one shared step size by default.
-        step_state: the controller's state from an earlier bridge; None starts it.
-        moves: kernel steps at each temperature; 0 makes this importance sampling.
-        temperatures: number T of equal steps along the path.
-        ess_threshold: resample when ESS/N falls below this; 0 never resamples, 1 always does.
 
     Returns:
         The particles of `path.log_to`, weighted, and a `BridgeInfo`.

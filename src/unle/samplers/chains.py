@@ -34,36 +34,27 @@ class ChainRun(NamedTuple):
 
 
 def run_chains(
-    key: PRNGKeyArray,
-    positions: Float[Array, "chain dim"],
+    key: PRNGKeyArray,  # randomness of the run
+    positions: Float[Array, "chain dim"],  # where each chain starts
+    # log p of one point, up to a constant; with `conditions`, `log_density(x, condition)`
     log_density: Callable[..., Float[Array, ""]],
     *,
-    steps: int,
-    kernel: AbstractKernel | None = None,
-    step_size: AbstractStepSize | None = None,
-    step_state: StepSizeState | None = None,
+    steps: int,  # how often each chain moves
+    kernel: AbstractKernel | None = None,  # how a chain moves; MALA by default
+    step_size: AbstractStepSize | None = None,  # the controller of the step size; one shared step size by default
+    step_state: StepSizeState | None = None,  # the controller's state from an earlier run; None starts it
+    # a pytree of arrays with leading axis `chain`, when each chain has a target of its own (one parameter vector each,
+    # say)
     conditions: Any = None,
+    # number of draws to keep of each chain, evenly spaced over the run; must divide `steps`.  With a `Room`, chains end
+    # after as many of them as are wanted.
     keep: int | Room = 0,
-    adapt: bool = True,
+    adapt: bool = True,  # False freezes the step size, which makes the run an exactly invariant Markov chain
 ) -> ChainRun:
     """Move every chain `steps` times.
 
     The density is evaluated anew at the starting positions, so that chains may be carried over from a density
     that has changed since. Meant to be called inside `jax.jit`.
-
-    Args:
-        key: randomness of the run.
-        positions: where each chain starts.
-        log_density: log p of one point, up to a constant; with `conditions`, `log_density(x, condition)`.
-        steps: how often each chain moves.
-        kernel: how a chain moves; MALA by default.
-        step_size: the controller of the step size; one shared step size by default.
-        step_state: the controller's state from an earlier run; None starts it.
-        conditions: a pytree of arrays with leading axis `chain`, when each chain has a target of its own (one
-            parameter vector each, say).
-        keep: number of draws to keep of each chain, evenly spaced over the run; must divide `steps`.  With a `Room`,
-            chains end after as many of them as are wanted.
-        adapt: False freezes the step size, which makes the run an exactly invariant Markov chain.
 
     Example:
         >>> import jax.numpy as jnp, jax.random as jr

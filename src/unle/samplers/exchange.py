@@ -75,32 +75,22 @@ class ExchangeRun(NamedTuple):
 
 
 def exchange(
-    key: PRNGKeyArray,
-    positions: Float[Array, "chain dim"],
-    target: ExchangeTarget,
+    key: PRNGKeyArray,  # randomness of the run
+    positions: Float[Array, "chain dim"],  # where each chain starts
+    target: ExchangeTarget,  # the posterior
     *,
-    keep: int | Room,
-    thin: int = 1,
+    keep: int | Room,  # draws to keep of each chain
+    thin: int = 1,  # exchange steps between kept draws
+    # steps made beforehand (rounded up to a multiple of `thin`). In them, and only in them, step sizes and the
+    # covariance of proposals are adapted: afterwards the run is a Markov chain.
     warm_up: int = 0,
-    proposal: AbstractProposal | None = None,
-    inner: AbstractInner | None = None,
-    bridges: int = 0,
+    proposal: AbstractProposal | None = None,  # how chains propose; Gaussian walks by default
+    inner: AbstractInner | None = None,  # how auxiliary variables are drawn; by tempering by default
+    bridges: int = 0,  # densities between u' and u, K
+    # points whose differences `SurrogateWalks` use; `positions` by default
     archive: Float[Array, "archive dim"] | None = None,
 ) -> ExchangeRun:
-    r"""Warm up, then draw. Meant to be called inside `jax.jit`.
-
-    Args:
-        key: randomness of the run.
-        positions: where each chain starts.
-        target: the posterior.
-        keep: draws to keep of each chain.
-        thin: exchange steps between kept draws.
-        warm_up: steps made beforehand (rounded up to a multiple of `thin`). In them, and only in them, step sizes and
-            the covariance of proposals are adapted: afterwards the run is a Markov chain.
-        proposal: how chains propose; Gaussian walks by default.
-        inner: how auxiliary variables are drawn; by tempering by default.
-        bridges: densities between u' and u, K.
-        archive: points whose differences `SurrogateWalks` use; `positions` by default.
+    """Warm up, then draw. Meant to be called inside `jax.jit`.
 
     Example:
         >>> import jax, jax.numpy as jnp, jax.random as jr

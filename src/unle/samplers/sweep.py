@@ -89,23 +89,15 @@ class Sweep(eqx.Module):
 
     def __call__(
         self,
-        numbers: Float[Array, " many"],
-        particles: TemperedParticles,
-        log_reference: LogDensity,
-        log_tilt: LogDensity,
+        numbers: Float[Array, " many"],  # randomness of the sweep: `numbers_needed` of them, uniform in (-1, 1)
+        particles: TemperedParticles,  # equally weighted, with cached log-densities or `unevaluated`
+        log_reference: LogDensity,  # log r of one point
+        log_tilt: LogDensity,  # l of one point
         *,
-        temperature: Float[Array, ""],
-        step_state: StepSizeState,
+        temperature: Float[Array, ""],  # beta; at 0 particles are evaluated, and do not move
+        step_state: StepSizeState,  # of the controller of the Langevin step size, `LANGEVIN_STEP`
     ) -> tuple[TemperedParticles, StepSizeState, SweepInfo]:
         """Move all particles.
-
-        Args:
-            numbers: randomness of the sweep: `numbers_needed` of them, uniform in (-1, 1).
-            particles: equally weighted, with cached log-densities or `unevaluated`.
-            log_reference: log r of one point.
-            log_tilt: l of one point.
-            temperature: beta; at 0 particles are evaluated, and do not move.
-            step_state: of the controller of the Langevin step size, `LANGEVIN_STEP`.
 
         Returns:
             Moved particles, the controller's new state, and a `SweepInfo`.

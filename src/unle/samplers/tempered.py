@@ -88,32 +88,21 @@ class _Progress(NamedTuple):
 
 
 def tempered_smc(
-    key: PRNGKeyArray,
-    positions: Float[Array, "particle dim"],
-    log_reference: LogDensity,
-    log_tilt: LogDensity,
+    key: PRNGKeyArray,  # randomness of the run
+    positions: Float[Array, "particle dim"],  # independent draws of the reference r; 1000 or more
+    log_reference: LogDensity,  # log r of one point; normalised, if the evidence is to be
+    log_tilt: LogDensity,  # l of one point, finite almost everywhere in the support of the target
     *,
-    sweep: Sweep | None = None,
-    ess_target: float = 0.6,
+    sweep: Sweep | None = None,  # the moves made at each temperature, and between kept draws
+    ess_target: float = 0.6,  # ESS/N to come down to with each temperature. Higher is slower and safer.
+    # at each temperature. A new temperature is tried as soon as the positions correlate by less than one half, in every
+    # coordinate, with those before the sweeps.
     max_sweeps: int = 3,
-    settle: int = 2,
-    keep: int | Room = 1,
-    max_temperatures: int = 60,
+    settle: int = 2,  # further sweeps at temperature 1 before the first draw is kept
+    keep: int | Room = 1,  # draws to keep of each particle
+    max_temperatures: int = 60,  # of which the first is 0, and the last goes to 1 whatever the ESS
 ) -> TemperedRun:
     """Draw from r e^l, starting from draws of r. Meant to be called inside `jax.jit`.
-
-    Args:
-        key: randomness of the run.
-        positions: independent draws of the reference r; 1000 or more.
-        log_reference: log r of one point; normalised, if the evidence is to be.
-        log_tilt: l of one point, finite almost everywhere in the support of the target.
-        sweep: the moves made at each temperature, and between kept draws.
-        ess_target: ESS/N to come down to with each temperature. Higher is slower and safer.
-        max_sweeps: at each temperature. A new temperature is tried as soon as the positions correlate by less
-            than one half, in every coordinate, with those before the sweeps.
-        settle: further sweeps at temperature 1 before the first draw is kept.
-        keep: draws to keep of each particle.
-        max_temperatures: of which the first is 0, and the last goes to 1 whatever the ESS.
 
     Example:
         >>> import jax, jax.numpy as jnp, jax.random as jr

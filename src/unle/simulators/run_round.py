@@ -140,29 +140,18 @@ def simulate_at(
 
 
 def simulate_into(
-    store: SimulationStore,
-    simulator: Callable,
-    theta: Float[np.ndarray, "n dim"],
+    store: SimulationStore,  # what it holds of this round is kept and not simulated again
+    simulator: Callable,  # of any kind, see `simulate`
+    theta: Float[np.ndarray, "n dim"],  # all parameters of the round
     *,
-    seed: int = 0,
-    round: int = 0,
-    workers: int | None = None,
-    executor: Executor | None = None,
-    timeout: float | None = None,
-    isolate: bool = True,
+    seed: int = 0,  # decides every simulation
+    round: int = 0,  # number of the round
+    workers: int | None = None,  # number of processes
+    executor: Executor | None = None,  # where to simulate
+    timeout: float | None = None,  # seconds for one simulation
+    isolate: bool = True,  # protect the executor's workers
 ) -> None:
     """Simulate at every row of theta that the store lacks. Returns nothing: the simulations are in the store.
-
-    Args:
-        store: what it holds of this round is kept and not simulated again.
-        simulator: of any kind, see `simulate`.
-        theta: all parameters of the round.
-        seed: decides every simulation.
-        round: number of the round.
-        workers: number of processes.
-        executor: where to simulate.
-        timeout: seconds for one simulation.
-        isolate: protect the executor's workers.
 
     Raises:
         InputError: an argument is wrong, or the simulator always fails.

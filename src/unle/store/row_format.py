@@ -36,23 +36,14 @@ def row_bytes(dim: int, width: int) -> int:
 
 
 def pack(
-    round: int,
-    ids: Int[np.ndarray, " n"],
-    theta: Float[np.ndarray, "n dim"],
-    x: Sequence[np.ndarray | None] | Float[np.ndarray, "n width"],
-    seconds: Float[np.ndarray, " n"],
-    reasons: Sequence[str],
+    round: int,  # of all rows
+    ids: Int[np.ndarray, " n"],  # number of each simulation
+    theta: Float[np.ndarray, "n dim"],  # parameters
+    x: Sequence[np.ndarray | None] | Float[np.ndarray, "n width"],  # data; None where there are none
+    seconds: Float[np.ndarray, " n"],  # the time of each simulation
+    reasons: Sequence[str],  # why a row is not valid; the empty string for a valid one
 ) -> tuple[list[int], list[bytes]]:
-    """Return the width of x and the bytes of every row.
-
-    Args:
-        round: of all rows.
-        ids: number of each simulation.
-        theta: parameters.
-        x: data; None where there are none.
-        seconds: the time of each simulation.
-        reasons: why a row is not valid; the empty string for a valid one.
-    """
+    """Return the width of x and the bytes of every row."""
     widths = [NO_DATA if vector is None else len(vector) for vector in x]
     rows = [b""] * len(widths)
     for width, members in by_width(widths):

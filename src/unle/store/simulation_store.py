@@ -104,24 +104,15 @@ class SimulationStore:
     def append(
         self,
         *,
-        ids: Sequence[int] | Int[np.ndarray, "n"],
-        theta: Float[np.ndarray, "n dim"],
-        x: Sequence[np.ndarray | None] | Float[np.ndarray, "n dim_x"],
-        reasons: Sequence[str],
-        seconds: Sequence[float] | Float[np.ndarray, "n"] | None = None,
-        round: int = 0,
-        worker: str | Sequence[str] = "",
+        ids: Sequence[int] | Int[np.ndarray, "n"],  # the number of each simulation within its round
+        theta: Float[np.ndarray, "n dim"],  # parameters, one row each
+        x: Sequence[np.ndarray | None] | Float[np.ndarray, "n dim_x"],  # data vectors; None where nothing came back
+        reasons: Sequence[str],  # the empty string for a valid row, otherwise why it is not valid
+        seconds: Sequence[float] | Float[np.ndarray, "n"] | None = None,  # the time each one took; zeros when not given
+        round: int = 0,  # the round these belong to
+        worker: str | Sequence[str] = "",  # the process that simulated, one name for all or one each
     ) -> None:
         """Add a batch of rows: all of them, or, when anything is wrong, none.
-
-        Args:
-            ids: the number of each simulation within its round.
-            theta: parameters, one row each.
-            x: data vectors; None where nothing came back.
-            reasons: the empty string for a valid row, otherwise why it is not valid.
-            seconds: the time each one took; zeros when not given.
-            round: the round these belong to.
-            worker: the process that simulated, one name for all or one each.
 
         Raises:
             InputError: the arguments do not have one entry per simulation.

@@ -27,7 +27,7 @@ from unle.models import AbstractBase, Autoregressive, Mlp
 from unle.space.host_device import on_device
 from unle.space.scaling import Standardiser
 from unle.train.gaussian_fits import Rival, linear_fit
-from unle.train.loop import LARGEST_NORM, Look, Patience, Weights, run, update
+from unle.train.loop import LARGEST_NORM, Look, Patience, Weights, run, take_steps
 from unle.train.residuals import fit_noise
 from unle.train.rows import Rows, Splits, step_count
 from unle.train.validation import base_scores, is_better
@@ -175,13 +175,7 @@ def _chunk(weights: Weights, bases, t, y, train, pairs: Int[Array, "member step 
             r = jax.vmap(lambda t, y: model.residuals(t, y)[0])(t[rows], y[rows])
             return -jnp.mean(jax.vmap(model.log_conditional)(t[rows], r, s) - trained.log_spread[s])
 
-        def step(weights: Weights, batch):
-            pairs, rate = batch
-            gradient = jax.grad(loss)(weights.trained, pairs)
-            scale = partial(jax.tree.map, lambda leaf: rate * leaf)
-            return update(_optimiser(), weights, gradient, average=AVERAGE, change=scale), None
-
-        return jax.lax.scan(step, weights, (pairs, rates))[0]
+        return take_steps(_optimiser(), weights, loss, pairs, average=AVERAGE, rates=rates)[0]
 
     return eqx.filter_vmap(one_member)(weights, bases, train, pairs)
 

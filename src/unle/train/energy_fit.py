@@ -23,13 +23,13 @@ from unle.models import AbstractBase, EnergyModel, MlpEnergy, reach_of
 from unle.samplers import choose_rows
 from unle.space.host_device import keys, on_device, split
 from unle.train.energy_training import (
-    LOWEST_ACCEPTANCE,
-    STEP_BACK,
     EnergyState,
     EnergyTraining,
     StepMetrics,
+    follow_model,
     likelihood_steps,
     skip_schedule,
+    with_smaller_steps,
 )
 from unle.train.loop import Look, Patience, begin, run
 from unle.train.rows import Fresh, Rows, Splits
@@ -68,32 +68,21 @@ class EnergyFit(NamedTuple):
 
 
 def fit_energies(
-    key: PRNGKeyArray,
-    joint: JointSpace,
-    bases: AbstractBase,
-    rows: Rows,
+    key: PRNGKeyArray,  # randomness of weights, batches and particles
+    joint: JointSpace,  # the space of the particles
+    bases: AbstractBase,  # the members' bases, stacked
+    rows: Rows,  # standardised simulations; training stops by those of `rows.stopping`
     *,
-    settings: EnergyTraining,
-    sees_theta: bool,
+    settings: EnergyTraining,  # of the training
+    sees_theta: bool,  # False holds the energy's weights on t at zero: one function of the residuals for all theta
+    # energies, and particles if each pair has its own, to begin with; None for nearly constant energies
     start: WarmStart | None = None,
+    # of the schedule that is run, its end: good energies to begin with need no more than small steps
     share: float = 1.0,
-    aim: float = 0.0,
-    on_chunk: Callable[[dict[str, Any]], None] | None = None,
+    aim: float = 0.0,  # held-out gain of other energies: these are given up where they stop improving below half of it
+    on_chunk: Callable[[dict[str, Any]], None] | None = None,  # called with the record of every chunk, as it ends
 ) -> EnergyFit:
-    """Train one energy per member on top of the members' bases.
-
-    Args:
-        key: randomness of weights, batches and particles.
-        joint: the space of the particles.
-        bases: the members' bases, stacked.
-        rows: standardised simulations; training stops by those of `rows.stopping`.
-        settings: of the training.
-        sees_theta: False holds the energy's weights on t at zero: one function of the residuals for all theta.
-        start: energies, and particles if each pair has its own, to begin with; None for nearly constant energies.
-        share: of the schedule that is run, its end: good energies to begin with need no more than small steps.
-        aim: held-out gain of other energies: these are given up where they stop improving below half of it.
-        on_chunk: called with the record of every chunk, as it ends.
-    """
+    """Train one energy per member on top of the members' bases."""
     key_init, key_train = split(key, 2)
     n_chunks = -(-round(share * settings.iterations) // settings.chunk)
     training = _Training(joint, bases, rows.splits, settings, on_device(sees_theta, bool))
@@ -176,7 +165,8 @@ class _Progress(NamedTuple):
     def after(self, new: EnergyState, metrics: StepMetrics, scores: Validation) -> "_Progress":
         """Return where training stands after another chunk."""
         gains = np.asarray(scores.gain)
-        healthy = _healthy(metrics, gains, self.highest)
+        follows = follow_model(metrics.gap, metrics.acceptance, largest_gap=LARGEST_GAP)
+        healthy = follows & (gains > self.highest - LARGEST_LOSS)
         state = new if healthy.all() else _roll_back(new, self.state, on_device(healthy, bool))
         highest = np.where(healthy, np.maximum(self.highest, gains), self.highest)
         gain = float(np.mean(np.where(healthy, gains, highest)))
@@ -220,15 +210,6 @@ def _renewed(before: _Progress, training: _Training) -> tuple[Rows, Float[Array,
         return rows, r
     fresh = rows.stream.take(settings.chunk * settings.batch)
     return rows.with_fresh(fresh), _scatter_features(r, training.bases, fresh)
-
-
-def _healthy(metrics: StepMetrics, gains: np.ndarray, highest: np.ndarray) -> np.ndarray:
-    """Return which members are still on their way; comparisons with NaN are False, so NaN is unhealthy."""
-    return (
-        (np.abs(np.asarray(metrics.gap)) < LARGEST_GAP)
-        & (np.asarray(metrics.acceptance) > LOWEST_ACCEPTANCE)
-        & (gains > highest - LARGEST_LOSS)
-    )
 
 
 @large_program
@@ -276,6 +257,5 @@ def _chunk(
 
 @eqx.filter_jit
 def _roll_back(state: EnergyState, good: EnergyState, healthy: Bool[Array, " member"]) -> EnergyState:
-    """Return unhealthy members to the last healthy state, with a smaller learning rate."""
-    restored = choose_rows(healthy, state, good)
-    return restored._replace(rate=jnp.where(healthy, state.rate, STEP_BACK * good.rate))
+    """Return unhealthy members to the last healthy state."""
+    return choose_rows(healthy, state, with_smaller_steps(good))

@@ -14,8 +14,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from unle.models import AbstractBase, AbstractEnergy, EnergyModel, MlpEnergy
 from unle.samplers import normalise, over_devices
@@ -133,28 +135,17 @@ class StepMetrics(NamedTuple):
 
 
 def likelihood_steps(
-    keys: tuple[PRNGKeyArray, PRNGKeyArray],
-    state: EnergyState,
-    joint: JointSpace,
-    base: AbstractBase,
-    data: tuple[Float[Array, "n dim"], Float[Array, "n seen"]],
-    train: Int[Array, " train"],
+    keys: tuple[PRNGKeyArray, PRNGKeyArray],  # randomness of batches, and of moves and noise
+    state: EnergyState,  # before the steps
+    joint: JointSpace,  # the space of the particles
+    base: AbstractBase,  # of the model
+    data: tuple[Float[Array, "n dim"], Float[Array, "n seen"]],  # what an energy sees of all rows, (t, r)
+    train: Int[Array, " train"],  # rows that it is trained on
     *,
-    settings: AbstractEnergyTraining,
-    visible: Bool[Array, ""] | None = None,
+    settings: AbstractEnergyTraining,  # of the training
+    visible: Bool[Array, ""] | None = None,  # False holds the energy's weights on t where they are
 ) -> tuple[EnergyState, StepMetrics]:
-    """Make the steps of a chunk.  Pure: for use inside of a compiled program.
-
-    Args:
-        keys: randomness of batches, and of moves and noise.
-        state: before the steps.
-        joint: the space of the particles.
-        base: of the model.
-        data: what an energy sees of all rows, (t, r).
-        train: rows that it is trained on.
-        settings: of the training.
-        visible: False holds the energy's weights on t where they are.
-    """
+    """Make the steps of a chunk.  Pure: for use inside of a compiled program."""
     optimiser = settings.optimiser()
     batch = min(settings.batch, train.shape[0])
     key_order, key_moves = keys
@@ -220,6 +211,18 @@ def _online_steps(
         return online_update(online, model, *part, settings=settings), None
 
     return jax.lax.scan(step, online, parts)[0]
+
+
+def follow_model(
+    gap: ArrayLike, acceptance: ArrayLike, *, largest_gap: float
+) -> Bool[np.ndarray, "*member"] | np.bool_:
+    """Return whether particles still follow the model; comparisons with NaN are False, so NaN does not."""
+    return (np.abs(np.asarray(gap)) < largest_gap) & (np.asarray(acceptance) > LOWEST_ACCEPTANCE)
+
+
+def with_smaller_steps(state: EnergyState) -> EnergyState:
+    """Return the last healthy state, to go on from after one that was not."""
+    return state._replace(rate=STEP_BACK * state.rate)
 
 
 def skip_schedule(step: Int[Array, ""], state: optax.OptState) -> optax.OptState:

@@ -178,22 +178,15 @@ class LogNormaliserFit(NamedTuple):
 
 
 def fit_log_normaliser(
-    key: PRNGKeyArray,
-    likelihood: DoublyIntractableLikelihood,
-    theta: Float[Array, "n dim"] | Float[np.ndarray, "n dim"],
+    key: PRNGKeyArray,  # randomness of targets, network and batches
+    likelihood: DoublyIntractableLikelihood,  # whose normaliser is sought
+    theta: Float[Array, "n dim"] | Float[np.ndarray, "n dim"],  # draws of nu, raw; b is trustworthy where they are
     *,
-    settings: LogNormaliserTraining | None = None,
+    settings: LogNormaliserTraining | None = None,  # of the fit
+    # network to start from, of the same width and depth: that of the previous round, or one trained online
     start: LogNormaliser | None = None,
 ) -> LogNormaliserFit:
-    """Fit b(t) to log Z(theta).
-
-    Args:
-        key: randomness of targets, network and batches.
-        likelihood: whose normaliser is sought.
-        theta: draws of nu, raw; b is trustworthy where they are.
-        settings: of the fit.
-        start: network to start from, of the same width and depth: that of the previous round, or one trained online.
-    """
+    """Fit b(t) to log Z(theta)."""
     settings = LogNormaliserTraining() if settings is None else settings
     theta = jnp.asarray(theta, jnp.float32)
     if theta.ndim != 2 or theta.shape[0] < FEWEST_THETA:

@@ -148,17 +148,20 @@ def take_steps(
     batches: PyTree[Array],
     *,
     average: float,
+    rates: Float[Array, " step"] | None = None,  # factors on the updates
 ) -> tuple[Weights, Float[Array, " step"]]:
     """Make one step for each batch; return the weights after all of them, and the losses on the way.
 
     The loss is one of trained weights and a batch; every array of `batches` has an axis of steps first.
     """
 
-    def step(weights: Weights, batch):
+    def step(weights: Weights, given):
+        batch, rate = given
         value, gradient = jax.value_and_grad(loss)(weights.trained, batch)
-        return update(optimiser, weights, gradient, average=average), value
+        change = (lambda updates: updates) if rate is None else partial(jax.tree.map, lambda leaf: rate * leaf)
+        return update(optimiser, weights, gradient, average=average, change=change), value
 
-    return jax.lax.scan(step, weights, batches)
+    return jax.lax.scan(step, weights, (batches, rates))
 
 
 class Best(NamedTuple):
@@ -197,26 +200,16 @@ def take_chunk(
 
 
 def adamw(
-    learning_rate: float,
-    iterations: int,
+    learning_rate: float,  # the highest
+    iterations: int,  # over which it falls
     *,
-    weight_decay: float,
-    warm_up: int = 0,
-    final_rate: float = 0.0,
-    clip: optax.GradientTransformation | None = None,
-    mask: Callable[[Any], Any] | None = None,
+    weight_decay: float,  # of all weights, or of those that `mask` chooses
+    warm_up: int = 0,  # iterations over which the learning rate rises from zero first
+    final_rate: float = 0.0,  # share of the highest learning rate at which the cosine ends
+    clip: optax.GradientTransformation | None = None,  # what is done to gradients; their norm is limited by default
+    mask: Callable[[Any], Any] | None = None,  # from weights to which of them decay
 ) -> optax.GradientTransformation:
-    """Return Adam with decoupled weight decay, clipped gradients and a learning rate that falls along a cosine.
-
-    Args:
-        learning_rate: the highest.
-        iterations: over which it falls.
-        weight_decay: of all weights, or of those that `mask` chooses.
-        warm_up: iterations over which the learning rate rises from zero first.
-        final_rate: share of the highest learning rate at which the cosine ends.
-        clip: what is done to gradients; their norm is limited by default.
-        mask: from weights to which of them decay.
-    """
+    """Return Adam with decoupled weight decay, clipped gradients and a learning rate that falls along a cosine."""
     if warm_up:
         schedule = optax.warmup_cosine_decay_schedule(
             0.0, learning_rate, warm_up, iterations, final_rate * learning_rate
@@ -265,27 +258,17 @@ class Descended(NamedTuple):
 
 
 def descend(
-    key: PRNGKeyArray,
-    loss: Loss,
-    trained: Any,
-    fixed: Any,
-    rows: Rows,
+    key: PRNGKeyArray,  # randomness of batches and of the loss
+    loss: Loss,  # mean loss of some rows; a function with a name, since every new one is compiled anew
+    trained: Any,  # what is optimised, all leaves arrays stacked along a leading axis of members
+    fixed: Any,  # what else the loss needs, stacked likewise
+    rows: Rows,  # standardised simulations
     *,
-    settings: Descent,
-    title: str = "Training",
-    on_chunk: Callable[[dict[str, Any]], None] | None = None,
+    settings: Descent,  # of the loop
+    title: str = "Training",  # of the progress bar
+    on_chunk: Callable[[dict[str, Any]], None] | None = None,  # called with a record after every chunk
 ) -> Descended:
     """Minimise the mean of a loss over rows, for all members at once.
-
-    Args:
-        key: randomness of batches and of the loss.
-        loss: mean loss of some rows; a function with a name, since every new one is compiled anew.
-        trained: what is optimised, all leaves arrays stacked along a leading axis of members.
-        fixed: what else the loss needs, stacked likewise.
-        rows: standardised simulations.
-        settings: of the loop.
-        title: of the progress bar.
-        on_chunk: called with a record after every chunk.
 
     Raises:
         FitError: the held-out loss was never finite.

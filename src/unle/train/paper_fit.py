@@ -42,13 +42,13 @@ from unle.models import EnergyModel, FixedMeasure, LogNormaliser, MlpEnergy, uns
 from unle.samplers import normalise
 from unle.space.host_device import on_device, split
 from unle.train.energy_training import (
-    LOWEST_ACCEPTANCE,
-    STEP_BACK,
     AbstractEnergyTraining,
     EnergyState,
     StepMetrics,
     energy_gap,
+    follow_model,
     likelihood_steps,
+    with_smaller_steps,
 )
 from unle.train.loop import Look, Patience, begin, run
 from unle.train.paper_log_z import OnlineTraining, online_start
@@ -120,28 +120,18 @@ def measure(dim: int) -> FixedMeasure:
 
 
 def fit_as_printed(
-    key: PRNGKeyArray,
-    joint: JointSpace,
-    rows: Rows,
+    key: PRNGKeyArray,  # randomness of weights, batches and particles
+    joint: JointSpace,  # the space of the particles of the joint model
+    rows: Rows,  # standardised simulations, for one member
     *,
-    settings: PaperTraining,
-    start: MlpEnergy | None = None,
+    settings: PaperTraining,  # of the training
+    start: MlpEnergy | None = None,  # energy to begin with, that of the round before
+    # particles of every pair to begin with, NaN where a pair has none
     known: Float[Array, "n particle data"] | None = None,
-    log_normaliser: LogNormaliser | None = None,
-    on_chunk: Callable[[dict[str, Any]], None] | None = None,
+    log_normaliser: LogNormaliser | None = None,  # log Z(theta) to begin with, if it is learned meanwhile
+    on_chunk: Callable[[dict[str, Any]], None] | None = None,  # called with a record after every chunk
 ) -> PaperFit:
-    """Train the energy.
-
-    Args:
-        key: randomness of weights, batches and particles.
-        joint: the space of the particles of the joint model.
-        rows: standardised simulations, for one member.
-        settings: of the training.
-        start: energy to begin with, that of the round before.
-        known: particles of every pair to begin with, NaN where a pair has none.
-        log_normaliser: log Z(theta) to begin with, if it is learned meanwhile.
-        on_chunk: called with a record after every chunk.
-    """
+    """Train the energy."""
     key_net, key_particles, key_online, key_train = split(key, 4)
     t, w, train, held_out = rows.t, rows.w, rows.splits.train[0], rows.splits.held_out[0]
     base = measure(w.shape[1])
@@ -195,10 +185,9 @@ class _Progress(NamedTuple):
     def after(self, new: _State, change: float, values: dict[str, float]) -> "_Progress":
         """Return where training stands after another chunk: unhealthy states go back, with smaller steps."""
         gain = self.now + change
-        # Comparisons with NaN are False, so NaN is unhealthy.
-        is_near = abs(values["gap"]) < self.largest_gap
-        if not (is_near and values["acceptance"] > LOWEST_ACCEPTANCE and np.isfinite(gain)):
-            back = self.state._replace(fit=self.state.fit._replace(rate=STEP_BACK * self.state.fit.rate))
+        follows = follow_model(values["gap"], values["acceptance"], largest_gap=self.largest_gap)
+        if not (follows and np.isfinite(gain)):
+            back = self.state._replace(fit=with_smaller_steps(self.state.fit))
             return self._replace(state=back, is_healthy=False, recoveries=self.recoveries + 1)
         after = self._replace(state=new, now=gain, is_healthy=True)
         return after._replace(best=new, best_gain=gain) if gain > self.best_gain else after

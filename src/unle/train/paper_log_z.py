@@ -34,7 +34,7 @@ from unle.compiling import TRAINING_OPTIONS, large_program
 from unle.models import EnergyModel, LogNormaliser
 from unle.samplers import AbstractKernel, Mala, SharedStepSize, run_chains
 from unle.train.log_normaliser_fit import LogNormaliserTraining, match_gradients
-from unle.train.loop import LARGEST_NORM
+from unle.train.loop import LARGEST_NORM, Weights, update
 
 
 class DiviChains(eqx.Module):
@@ -150,10 +150,10 @@ def online_update(
 
     trained = _trainable(state.log_normaliser)
     value, gradient = jax.value_and_grad(loss)(trained)
-    updates, optimiser = _online_optimiser(settings).update(gradient, state.optimiser, trained)
+    before = Weights(trained, state.optimiser, trained)
+    after = update(_online_optimiser(settings), before, gradient, average=0.0)
     finite = jnp.isfinite(value)  # steps with a loss that is not finite are skipped
-    new = eqx.apply_updates(trained, updates)
-    new, optimiser = jax.tree.map(lambda a, b: jnp.where(finite, a, b), (new, optimiser), (trained, state.optimiser))
+    new, optimiser, _ = jax.tree.map(lambda a, b: jnp.where(finite, a, b), after, before)
     b = eqx.tree_at(_trainable, state.log_normaliser, new)
     average = jax.tree.map(lambda a, b: settings.average * a + (1 - settings.average) * b, state.average, b)
     return OnlineState(b, optimiser, average, value)

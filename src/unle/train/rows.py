@@ -223,25 +223,18 @@ def held_out_size(n: int, fraction: float = 0.1) -> int:
 
 
 def make_splits(
-    key: PRNGKeyArray,
-    n: int,
+    key: PRNGKeyArray,  # randomness of the choice
+    n: int,  # number of rows
     *,
-    members: int,
-    fraction: float = 0.1,
+    members: int,  # of the ensemble
+    fraction: float = 0.1,  # held out from each member
+    # which rows of a larger table these are, and the most rows that it can have.  With the same key, other rows of the
+    # table are split nearly as these are: nearly none is held out from a member now that it was trained on before.
     among: tuple[Int[np.ndarray, " n"], int] | None = None,
 ) -> Splits:
     """Choose held-out rows for each member out of n, disjoint between members as far as the data allow.
 
     Disjoint parts make the mean held-out score of the ensemble an average over as many rows as possible.
-
-    Args:
-        key: randomness of the choice.
-        n: number of rows.
-        members: of the ensemble.
-        fraction: held out from each member.
-        among: which rows of a larger table these are, and the most rows that it can have.  With the same key, other
-            rows of the table are split nearly as these are: nearly none is held out from a member now that it was
-            trained on before.
     """
     held_out = held_out_size(n, fraction)
     # On the host: a new number of rows would be a new program, and every round has one.

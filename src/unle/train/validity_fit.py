@@ -127,24 +127,17 @@ class ValidityFit(NamedTuple):
 
 
 def fit_validity(
-    key: PRNGKeyArray,
+    key: PRNGKeyArray,  # randomness of split, networks and batches
+    # parameters of all simulations, of all rounds: nothing depends on what they were drawn from
     theta: Float[np.ndarray, "n dim"] | Float[Array, "n dim"],
-    valid: Bool[np.ndarray, " n"] | Bool[Array, " n"],
+    valid: Bool[np.ndarray, " n"] | Bool[Array, " n"],  # which simulations were valid
     *,
-    x: Float[np.ndarray, "n dim_x"] | None = None,
-    settings: ValidityTraining | None = None,
+    x: Float[np.ndarray, "n dim_x"] | None = None,  # their data, with what there is of it where they were not
+    settings: ValidityTraining | None = None,  # of the fit
+    # simulations that there will be in the end, when more are to come: fits up to there compile once
     capacity: int | None = None,
 ) -> ValidityFit:
-    """Fit P(valid | theta).
-
-    Args:
-        key: randomness of split, networks and batches.
-        theta: parameters of all simulations, of all rounds: nothing depends on what they were drawn from.
-        valid: which simulations were valid.
-        x: their data, with what there is of it where they were not.
-        settings: of the fit.
-        capacity: simulations that there will be in the end, when more are to come: fits up to there compile once.
-    """
+    """Fit P(valid | theta)."""
     settings = ValidityTraining() if settings is None else settings
     theta, valid = np.asarray(theta, float), np.asarray(valid, bool)
     if theta.ndim != 2 or valid.shape != theta.shape[:1]:
