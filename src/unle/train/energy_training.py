@@ -17,7 +17,6 @@ import jax.random as jr
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
-from numpy.typing import ArrayLike
 
 from unle.models import AbstractBase, AbstractEnergy, EnergyModel, MlpEnergy
 from unle.samplers import normalise, over_devices
@@ -213,9 +212,7 @@ def _online_steps(
     return jax.lax.scan(step, online, parts)[0]
 
 
-def follow_model(
-    gap: ArrayLike, acceptance: ArrayLike, *, largest_gap: float
-) -> Bool[np.ndarray, "*member"] | np.bool_:
+def follow_model(gap: Any, acceptance: Any, *, largest_gap: float) -> Any:
     """Return whether particles still follow the model; comparisons with NaN are False, so NaN does not."""
     return (np.abs(np.asarray(gap)) < largest_gap) & (np.asarray(acceptance) > LOWEST_ACCEPTANCE)
 
