@@ -165,8 +165,7 @@ class _Progress(NamedTuple):
     def after(self, new: EnergyState, metrics: StepMetrics, scores: Validation) -> "_Progress":
         """Return where training stands after another chunk."""
         gains = np.asarray(scores.gain)
-        follows = follow_model(metrics.gap, metrics.acceptance, largest_gap=LARGEST_GAP)
-        healthy = follows & (gains > self.highest - LARGEST_LOSS)
+        healthy = _healthy(metrics, gains, self.highest)
         state = new if healthy.all() else _roll_back(new, self.state, on_device(healthy, bool))
         highest = np.where(healthy, np.maximum(self.highest, gains), self.highest)
         gain = float(np.mean(np.where(healthy, gains, highest)))
@@ -210,6 +209,12 @@ def _renewed(before: _Progress, training: _Training) -> tuple[Rows, Float[Array,
         return rows, r
     fresh = rows.stream.take(settings.chunk * settings.batch)
     return rows.with_fresh(fresh), _scatter_features(r, training.bases, fresh)
+
+
+def _healthy(metrics: StepMetrics, gains: np.ndarray, highest: np.ndarray) -> np.ndarray:
+    """Return which members are still on their way."""
+    follows = follow_model(metrics.gap, metrics.acceptance, largest_gap=LARGEST_GAP)
+    return follows & (gains > highest - LARGEST_LOSS)
 
 
 @large_program
