@@ -1,0 +1,5 @@
+"""`python -m unle`: the same as `unle`."""
+
+from unle.cli import main
+
+main()
