@@ -9,7 +9,7 @@ from unle.methods import AUNLE, NLE, SMNLE, SNLE, SUNLE, ByExchange, Divi, Onlin
 from unle.methods.memory_limit import as_bytes
 from unle.methods.sequential import round_sizes
 from unle.models import Maf, SplineFlow
-from unle.train import Descent, EnergyTraining, ScoreMatching
+from unle.train import Descent, EnergyTraining, LearnedSummary, ScoreMatching
 
 METHODS = ("aunle", "sunle", "nle", "snle", "smnle")
 FLOWS = {"maf": Maf(), "spline": SplineFlow()}
@@ -48,6 +48,8 @@ def build(settings: RunSettings, model: Any) -> Any:
     if iterations is not None:
         base: Any = SUNLE.base if settings.method == "sunle" else AUNLE.base
         parts["base"] = replace(base, iterations=iterations)
+    if settings.summary is not None:
+        parts["summary"] = LearnedSummary()
     if settings.method == "sunle":
         normaliser = NORMALISERS[settings.posterior or "tilted"]
         if iterations is not None:
@@ -73,6 +75,12 @@ def check_settings(settings: RunSettings) -> None:
         raise InputError(f"expected --flow with --method nle or snle; {method} has no flow.")
     if settings.flow not in (None, *FLOWS):
         raise InputError(f"expected --flow to be {' or '.join(FLOWS)}; got {settings.flow!r}.")
+    if settings.summary not in (None, "learned"):
+        raise InputError(
+            f"expected --summary learned; got {settings.summary!r}; for one of your own, let the simulator return it."
+        )
+    if settings.summary is not None and method not in ("aunle", "sunle"):
+        raise InputError(f"expected --summary with --method aunle or sunle; {method} takes x as it is.")
     if settings.sliced and method != "smnle":
         raise InputError(f"expected --sliced with --method smnle; {method} matches no scores.")
     if method == "smnle" and posterior not in (None, *POSTERIORS_OF_SMNLE):
@@ -94,7 +102,12 @@ def _check_paper(settings: RunSettings) -> None:
     """Refuse options that the paper's algorithms do not have."""
     if settings.method not in ("aunle", "sunle"):
         raise InputError(f"expected --paper with --method aunle or sunle; {settings.method} is not of that paper.")
-    given = {"--members": settings.members, "--every-round": settings.every_round, "--repetition": settings.repetition}
+    given = {
+        "--members": settings.members,
+        "--every-round": settings.every_round,
+        "--repetition": settings.repetition,
+        "--summary": settings.summary,
+    }
     for name, value in given.items():
         if value is not None:
             raise InputError(f"expected no {name} with --paper: its algorithms have no such part.")

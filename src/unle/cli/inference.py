@@ -181,8 +181,7 @@ def sample(
     posterior: Posterior, x_o: np.ndarray, n: int, *, seed: int, condition: Mapping[str, float] | None = None
 ) -> Draws:
     """Draw from the posterior."""
-    dim_x = getattr(getattr(posterior.likelihood, "x_space", None), "dim_x", x_o.shape[1])
-    return posterior.sample(fit_to(x_o, dim_x), n, seed=seed, condition=condition)
+    return posterior.sample(fit_to(x_o, posterior.dim_x or x_o.shape[1]), n, seed=seed, condition=condition)
 
 
 def check_exact(request: Request, draws: Draws, stages: Stages) -> float:

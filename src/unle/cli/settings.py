@@ -16,7 +16,7 @@ from unle.errors import InputError
 
 BUDGET = 1000  # simulations, unless said otherwise
 ROUNDS = "10"
-OPTIONAL = ("flow", "sliced", "memory", "every_round", "repetition", "paper")  # older directories lack them
+OPTIONAL = ("flow", "sliced", "memory", "every_round", "repetition", "paper", "summary")  # older directories lack them
 SEQUENTIAL = ("sunle", "snle")  # methods that simulate in rounds around one observation
 
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Simulate in so many processes of this machine.")]
@@ -87,6 +87,10 @@ class RunSettings:
             help="Look for repeated measurements in x: aunle.  [default: yes]",
             show_default=False,
         ),
+    ] = None
+    summary: Annotated[
+        str | None,
+        typer.Option(metavar="learned", help="Learn a summary of long data, and the likelihood of it: aunle, sunle."),
     ] = None
     paper: Annotated[
         bool | None,

@@ -168,6 +168,7 @@ def calibrate(
         raise InputError("expected a likelihood known up to a constant; try Calibration.of_draws with draws of yours.")
     if draws < 100:
         raise InputError(f"expected at least 100 draws of each posterior; got {draws}; try 1000.")
+    x = np.asarray(posterior.summarise(x), np.float32)
     model = posterior.prior, posterior.likelihood
     theta, log_weight, height, true_weight, true_height = _weigh_blocks(*model, truth, x[:, None], draws, seed)
     return Calibration(

@@ -52,6 +52,7 @@ def short_run(
     n = min(chains, len(theta) // 2)
     if n < FEWEST_PAIRS // 2:
         raise InputError(f"expected at least {FEWEST_PAIRS} simulated pairs; got {len(theta)}.")
+    x = posterior.summarise(np.asarray(x))
     order = np.random.default_rng([seed, 404]).permutation(len(theta))
     joint = _joint(posterior, jnp.asarray(theta, jnp.float32), jnp.asarray(x, jnp.float32))
     starts, others = joint[order[:n]], joint[order[n : 2 * n]]

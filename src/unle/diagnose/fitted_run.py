@@ -10,7 +10,7 @@ draws for the predictive check.  Which are made, and what happens when they are 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,9 +24,10 @@ from unle.diagnose.likelihoods import Members, member_log_likelihoods, members_w
 from unle.diagnose.predictive_checks import ReplicaPairs
 from unle.diagnose.record import NotApplicable, NotMade
 from unle.diagnose.support_check import DRAWS, FEWEST_SIMULATIONS, SIMULATIONS, SharpEnd, sharp_ends
+from unle.methods import summarise_simulations
 from unle.models import TractableLikelihood
 from unle.posterior import Draws, Posterior
-from unle.simulators import simulate, simulate_at
+from unle.simulators import Simulations, simulate, simulate_at
 
 PAIRS = 300  # fresh simulations from the prior
 WEIGHED = 500  # draws of each of their posteriors: levels are exact with any number
@@ -68,6 +69,22 @@ class FittedRun:
     amortised: bool = True
     notes: list[str] = field(default_factory=list)
 
+    def __post_init__(self):
+        """Put summaries in the place of data, if the likelihood is of a summary: all checks are then of these."""
+        self._summary = self.posterior.summary
+        if self._summary is None:
+            return
+        self.x = self._summary(self.x)
+        self.draws = None if self.draws is None else replace(self.draws, x_o=self._summary(self.draws.x_o))
+        self.posterior = self.posterior.without_summary()
+        self.notes.extend(str(record["sentence"]) for record in self.metrics if record.get("stage") == "summary")
+        self.notes.append("All checks are made in terms of the summary: they do not see what it leaves out of x.")
+
+    def _simulate(self, theta: Float[np.ndarray, "n dim"], seed: int) -> Simulations:
+        """Return simulations at these parameters, in terms of the summary if there is one."""
+        assert self.simulator is not None
+        return summarise_simulations(self._summary, simulate_at(self.simulator, theta, seed=seed))
+
     def for_all_observations(self) -> None:
         """Refuse checks that look at other data than the observation where the likelihood was learned for it alone."""
         if not self.amortised:
@@ -100,6 +117,7 @@ class FittedRun:
             wanted = PAIRS if PAIRS * self.seconds <= SECONDS_ALLOWED else 0
         if wanted and self.simulator is not None:
             fresh = simulate(self.simulator, self.posterior.prior, wanted, seed=self.seed + ANOTHER_SEED)
+            fresh = summarise_simulations(self._summary, fresh)
             self.notes.append(f"{len(fresh)} fresh simulations, {int(fresh.valid.sum())} of them valid.")
             return calibrate(self.posterior, fresh.valid_theta, fresh.valid_x, draws=WEIGHED, seed=self.seed)
         if self.simulations:
@@ -125,7 +143,7 @@ class FittedRun:
         values = np.asarray(draws, float)
         chosen = np.linspace(0, len(values) - 1, n // 2).astype(int)
         theta = np.repeat(values[chosen], 2 * rows, axis=0)
-        made = simulate_at(self.simulator, theta, seed=self.seed + ANOTHER_SEED + 1)
+        made = self._simulate(theta, self.seed + ANOTHER_SEED + 1)
         whole = np.asarray(made.valid.reshape(len(chosen), 2, rows).all(axis=2))
         return ReplicaPairs(values[chosen], chosen, made.x.reshape(len(chosen), 2, rows, -1), whole)
 
@@ -142,10 +160,9 @@ class FittedRun:
         rows = len(draws.x_o)
         if self.seconds * rows * MANY_REPLICAS > SECONDS_ALLOWED or self.simulations is not None:
             return np.repeat(pairs.theta, 2, axis=0)[pairs.valid.ravel()], pairs.x[pairs.valid]
-        assert self.simulator is not None  # there are pairs
         values = np.asarray(draws, float)
         theta = values[np.linspace(0, len(values) - 1, MANY_REPLICAS).astype(int)]
-        made = simulate_at(self.simulator, np.repeat(theta, rows, axis=0), seed=self.seed + ANOTHER_SEED + 2)
+        made = self._simulate(np.repeat(theta, rows, axis=0), self.seed + ANOTHER_SEED + 2)
         whole = np.asarray(made.valid.reshape(-1, rows).all(axis=1))
         return theta[whole], made.x.reshape(len(theta), rows, -1)[whole]
 
@@ -158,7 +175,7 @@ class FittedRun:
             self.notes.append("Sharp ends of the noise were not looked for: simulations take too long.")
             return []
         theta = self.some_draws(DRAWS)
-        made = simulate_at(self.simulator, np.repeat(theta, n, axis=0), seed=self.seed + ANOTHER_SEED + 3)
+        made = self._simulate(np.repeat(theta, n, axis=0), self.seed + ANOTHER_SEED + 3)
         valid = made.valid.reshape(DRAWS, n)
         fewest = int(valid.sum(axis=1).min())
         if fewest < FEWEST_SIMULATIONS:

@@ -140,6 +140,8 @@ def bayes_factor(first: tuple[Any, Draws], second: tuple[Any, Draws]) -> BayesFa
     if draws_one.x_o.shape != draws_other.x_o.shape or not np.allclose(draws_one.x_o, draws_other.x_o):
         raise InputError("expected draws at one and the same observation; got two different ones.")
     spaces: list[Any] = [p.likelihood.space_of_x() for p in (one, other)]
+    if one.summary is not None or other.summary is not None:
+        raise InputError("expected models of x; a model of a summary has no density of x, and no ratio is defined.")
     if None in spaces or spaces[0].modelled != spaces[1].modelled:
         raise InputError("expected models of the same coordinates of x; theirs differ, and no ratio is defined.")
     if not np.isfinite([draws_one.log_evidence, draws_other.log_evidence]).all():

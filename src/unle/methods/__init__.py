@@ -6,7 +6,7 @@ Read `aunle` first, with `training_pairs` (standardised data), `energy_selection
 kept).  Then `sequential` (the loop over rounds), `round_state`, `rounds`, with `region_fit` (what a
 round fits), `proposals` (where it simulates next), `neighbourhood` and `round_history` (is x_o lost?).  Then `sunle`,
 with `normalisers`.  `nle`, `snle` and `smnle` are baselines, `paper_*` the algorithms of the paper, and
-`simulation_inputs`, `memory_limit`, `precompile` and `metrics` helpers.
+`simulation_inputs`, `summarised` (long data), `memory_limit`, `precompile` and `metrics` helpers.
 """
 
 from unle.methods.abstract_method import AbstractMethod
@@ -20,6 +20,7 @@ from unle.methods.sequential import AbstractSequential, SequentialRun
 from unle.methods.simulation_inputs import as_simulations
 from unle.methods.smnle import SMNLE
 from unle.methods.snle import SNLE
+from unle.methods.summarised import summarise_simulations
 from unle.methods.sunle import SUNLE
 from unle.methods.training_pairs import standardised_pairs
 
@@ -42,4 +43,5 @@ __all__ = [
     "SequentialRun",
     "as_simulations",
     "standardised_pairs",
+    "summarise_simulations",
 ]

@@ -29,6 +29,7 @@ from unle.methods.energy_selection import Selected, certificate_of, select_model
 from unle.methods.metrics import record_fit, tell_user
 from unle.methods.paper_aunle import PaperAUNLE, joint_particles
 from unle.methods.precompile import sampler_compiled_for
+from unle.methods.summarised import Summary, check_summary, with_summary
 from unle.methods.training_pairs import Pairs, standardised_pairs
 from unle.models import AbstractBase, Repeated, in_two_views, over_cells
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
@@ -65,6 +66,8 @@ class AUNLE(AbstractAmortised):
             given theta, one base is fitted to all of them, k times the data.
         autoregressive: whether to try a base that describes one coordinate of x after the other, for series and other
             data of eight numbers or more; not with another `base` than the default kind.
+        summary: of long data, whose likelihood is learned in place of that of x: a function from one data vector to a
+            vector of summaries, or `unle.train.LearnedSummary()`; see docs/summaries.md.
 
     Example:
         >>> import numpy as np, unle
@@ -81,6 +84,10 @@ class AUNLE(AbstractAmortised):
     sampler: AbstractPosteriorSampler = TemperedSmc()
     repetition: bool = eqx.field(static=True, default=True, kw_only=True)
     autoregressive: bool = eqx.field(static=True, default=True, kw_only=True)
+    summary: Summary = eqx.field(default=None, kw_only=True)
+
+    def __check_init__(self):
+        check_summary(self.summary)
 
     @classmethod
     def paper(
@@ -116,6 +123,17 @@ class AUNLE(AbstractAmortised):
         return replace(method, training=replace(method.training, **training))
 
     def _fit(self, simulations, seed, metrics, memory):
+        if self.summary is None:
+            return self._fit_to(simulations, seed, metrics, memory)
+        summary, simulations, record = with_summary(self.summary, simulations, self.prior, seed=seed)
+        if record is not None:
+            metrics(**record)
+        return replace(self._fit_to(simulations, seed, metrics, None), summary=summary)
+
+    def _fit_to(
+        self, simulations: Any, seed: int, metrics: Callable[..., None], memory: int | float | str | None
+    ) -> Posterior:
+        """Fit the likelihood of data as they are."""
         key_split, key_base, key_energy, key_valid = split(jr.key(seed), 4)
         pairs = self._standardise(key_split, simulations, memory)
         bases = self._better_in_turn(key_base, self._fit_bases(key_base, pairs), pairs)

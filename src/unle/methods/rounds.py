@@ -29,7 +29,8 @@ from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_prop
 from unle.methods.region_fit import RegionFit, Wanted, fit_region
 from unle.methods.round_history import Round, lost, setbacks, setbacks_of
 from unle.methods.round_state import AbstractRoundState, distance_and_width
-from unle.methods.simulation_inputs import FEWEST, apply_space
+from unle.methods.simulation_inputs import FEWEST, apply_space, as_simulations
+from unle.methods.summarised import Summary, summarise_simulations, with_summary
 from unle.models import Tempered, TractableLikelihood, ValidPower, geometric_mean, over_cells, with_validity
 from unle.posterior import Posterior, TemperedSmc
 from unle.simulators import Simulations
@@ -54,12 +55,15 @@ class RoundState(AbstractRoundState):
     boxes: tuple[Box, ...] = ()
     # of the latest round; None before the first round, and after a round restored from disk (`recall`)
     fit: RegionFit | None = None
+    summary: Summary = None  # of x; after the first round, whose simulations teach it, one that is fitted
+    summary_record: dict[str, Any] | None = None  # what there is to write down about it
+    raw: Simulations | None = None  # the simulations of all rounds with data as they are, if there is a summary
 
     @classmethod
-    def begin(cls, prior: Prior, x_o: Any, sizes: list[int], *, seed: int) -> "RoundState":
+    def begin(cls, prior: Prior, x_o: Any, sizes: list[int], *, seed: int, summary: Summary = None) -> "RoundState":
         """Return the state before the first round."""
         rows = np.atleast_2d(np.asarray(x_o, float))
-        return cls(prior, rows, tuple(sizes), seed, boxes=(Box.everywhere(prior.dim),))
+        return cls(prior, rows, tuple(sizes), seed, boxes=(Box.everywhere(prior.dim),), summary=summary)
 
     @property
     def fitting(self) -> RegionFit:
@@ -87,13 +91,31 @@ class RoundState(AbstractRoundState):
 
     def with_simulations(self, simulations: Any) -> tuple["RoundState", Simulations]:
         """Return the state with the simulations of this round; the first round fixes the coordinates."""
-        state, simulations = super().with_simulations(simulations)
+        if self.summary is None:
+            state, simulations = super().with_simulations(simulations)
+        else:
+            state, simulations = self._with_summaries(simulations)
         if state.spaces is None:
             theta, x = state.simulations.valid_theta, state.simulations.valid_x
             state = replace(state, spaces=(fit_theta_space(theta), fit_x_space(x)))
-            if message := state.first_spaces[1].observation_warning(self.x_o):
+            if message := state.first_spaces[1].observation_warning(state.x_o):
                 warnings.warn(f"{message}: later rounds may come closer.", UnleWarning, stacklevel=4)
         return state, simulations
+
+    def _with_summaries(self, simulations: Any) -> tuple["RoundState", Simulations]:
+        """Return the state with summaries of the simulations, and, from the first round on, of x_o."""
+        made = as_simulations(simulations, self.prior)
+        if self.raw is not None:
+            state = replace(self, raw=Simulations.joined([self.raw, made]))
+            return super(RoundState, state).with_simulations(summarise_simulations(self.summary, made))
+        if made.x.shape[1] != self.x_o.shape[1]:
+            raise InputError(f"expected data of length {self.x_o.shape[1]}, as x_o; got {made.x.shape[1]}.")
+        summary, summarised, record = with_summary(self.summary, made, self.prior, seed=self.seed)
+        x_o = summary(self.x_o)
+        if not np.isfinite(x_o).all():
+            raise InputError(f"expected an x_o with a finite summary; got {x_o}; missing entries have none.")
+        state = replace(self, raw=made, x_o=x_o, summary=summary, summary_record=record)
+        return super(RoundState, state).with_simulations(summarised)
 
     def standard_theta(self, theta: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
         """Return parameters in coordinates of the first round."""

@@ -34,7 +34,8 @@ from unle.methods.precompile import sampler_compiled_for
 from unle.methods.region_fit import Wanted
 from unle.methods.rounds import RoundState, close_round, open_round
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
-from unle.models import Ensemble, TractableLikelihood, in_one_view
+from unle.methods.summarised import Summary, check_summary
+from unle.models import AbstractSummary, Ensemble, TractableLikelihood, in_one_view
 from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
 from unle.space import Prior
 from unle.train import (
@@ -77,6 +78,7 @@ class SUNLE(AbstractSequential):
             round, by `normaliser`, and propose.  "bases": only these do.
         autoregressive: whether to try bases that describe one coordinate of x after the other, for series and other
             data of eight numbers or more; only with the default kinds of `base`, `normaliser` and `proposals`.
+        summary: of long data, as for `AUNLE`; one that is learned is learned from the first round, and kept.
 
     Example:
         >>> import unle
@@ -95,8 +97,10 @@ class SUNLE(AbstractSequential):
     sampler: AbstractPosteriorSampler = TemperedSmc()
     proposals: str = eqx.field(static=True, default="best", kw_only=True)
     autoregressive: bool = eqx.field(static=True, default=True, kw_only=True)
+    summary: Summary = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self):
+        check_summary(self.summary)
         if self.proposals not in PROPOSALS:
             raise InputError(f"expected proposals to be one of {', '.join(PROPOSALS)}; got {self.proposals!r}.")
 
@@ -131,7 +135,7 @@ class SUNLE(AbstractSequential):
         return replace(method, training=replace(method.training, **training))
 
     def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> RoundState:
-        return RoundState.begin(self.prior, x_o, round_sizes(budget, rounds), seed=seed)
+        return RoundState.begin(self.prior, x_o, round_sizes(budget, rounds), seed=seed, summary=self.summary)
 
     def update(self, state: RoundState, simulations: Any) -> RoundState:
         """Return the state after a round: new bases, energies where these propose, and the next proposals."""
@@ -151,8 +155,11 @@ class SUNLE(AbstractSequential):
             likelihood, sampler = resolved.likelihood, resolved.sampler or self.sampler
             errors = {"error": resolved.error, "error_sd": resolved.error_sd, "noise_sd": resolved.noise_sd}
             metrics(stage="normalised", **errors)
-        posterior = Posterior(self.prior, region.restrict(likelihood), sampler)
-        return SequentialRun(posterior, state.simulations, state.history)
+        if state.summary_record is not None:
+            metrics(**state.summary_record)
+        summary = state.summary if isinstance(state.summary, AbstractSummary) else None
+        posterior = Posterior(self.prior, region.restrict(likelihood), sampler, summary)
+        return SequentialRun(posterior, state.simulations if state.raw is None else state.raw, state.history)
 
     def _proposal_likelihood(
         self, key: PRNGKeyArray, state: RoundState

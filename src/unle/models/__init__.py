@@ -6,7 +6,7 @@ leading axis.  A likelihood takes raw theta and x: what a posterior is made of.
 Read in this order: `mlp` (the one network), `bases` with `corrections`, `flows` and `autoregressive` (base densities),
 `base_wrappers` (noise, repeated measurements, what an energy sees), `energy_model` (energies), `likelihood`,
 `conditional_likelihood` (normalisers that depend on theta), `theta_factors` (learned normalisers, simulations that
-fail), `missing_data` (observations with gaps).
+fail), `missing_data` (observations with gaps), `summaries` (of long data).
 
 Symbols such as t, w, r and v are explained in docs/glossary.md.
 """
@@ -61,6 +61,14 @@ from unle.models.likelihood import (
 )
 from unle.models.missing_data import MarginalGaussian, with_missing_data
 from unle.models.mlp import Mlp
+from unle.models.summaries import (
+    AbstractSummary,
+    Coordinates,
+    Features,
+    GivenSummary,
+    NetworkSummary,
+    SummaryBody,
+)
 from unle.models.theta_factors import (
     AbstractValidity,
     AlwaysValid,
@@ -80,6 +88,7 @@ __all__ = [
     "AbstractEnergy",
     "AbstractFlow",
     "AbstractLikelihood",
+    "AbstractSummary",
     "AbstractValidity",
     "AlwaysValid",
     "Autoregressive",
@@ -87,13 +96,16 @@ __all__ = [
     "ConditionalGaussian",
     "ConditionalLikelihood",
     "Consensus",
+    "Coordinates",
     "DoublyIntractableGivenValid",
     "DoublyIntractableLikelihood",
     "Ensemble",
+    "Features",
     "FixedMeasure",
     "Flow",
     "GaussianProcess",
     "GeometricPool",
+    "GivenSummary",
     "GivenValid",
     "Kernel",
     "LogNormaliser",
@@ -103,6 +115,7 @@ __all__ = [
     "MixtureNoise",
     "Mlp",
     "MlpEnergy",
+    "NetworkSummary",
     "NeuralCorrection",
     "NoCorrection",
     "NoEnergy",
@@ -115,6 +128,7 @@ __all__ = [
     "Region",
     "Repeated",
     "SplineFlow",
+    "SummaryBody",
     "Tempered",
     "EnergyLikelihood",
     "EnergyModel",

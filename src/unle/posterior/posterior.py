@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from unle.arrays import as_array, as_count, brief
 from unle.errors import InputError, UnleWarning
-from unle.models import AbstractLikelihood, TractableLikelihood, with_missing_data
+from unle.models import AbstractLikelihood, AbstractSummary, TractableLikelihood, with_missing_data
 from unle.posterior.draws import Draws
 from unle.posterior.posterior_samplers import Sampled
 from unle.posterior.run_sampler import (
@@ -49,6 +49,7 @@ class Posterior(eqx.Module):
         prior: the prior of theta.
         likelihood: of either kind: `TractableLikelihood` or `DoublyIntractableLikelihood`.
         sampler: how to draw; by default `TemperedSmc()` for the first kind and `Exchange()` for the second.
+        summary: of x, that the likelihood is of; None if it is of x itself.
 
     Example:
         >>> import unle
@@ -60,6 +61,7 @@ class Posterior(eqx.Module):
     prior: Prior
     likelihood: AbstractLikelihood
     sampler: Sampler | None = None
+    summary: AbstractSummary | None = None
 
     def __check_init__(self):
         if self.sampler is not None:
@@ -70,10 +72,13 @@ class Posterior(eqx.Module):
         x_space = self.likelihood.space_of_x()
         lines = [f"Posterior of {self.prior.dim} parameters", f"  prior: {self.prior!r}"]
         lines += [f"  likelihood: {_described(self.likelihood)}"]
+        if self.summary is not None:
+            lines += [f"  summary: {type(self.summary).__name__} of {self.summary.length} numbers"]
         if x_space is not None:
             left_out = x_space.dim_x - x_space.dim
             lines += [
-                f"  x: {x_space.dim_x} numbers" + f", of which {left_out} follow from the others" * (left_out > 0)
+                f"  {'x' if self.summary is None else 's(x)'}: {x_space.dim_x} numbers"
+                + f", of which {left_out} follow from the others" * (left_out > 0)
             ]
         sampler = default_sampler(self.likelihood) if self.sampler is None else self.sampler
         return "\n".join([*lines, f"  sampler: {brief(sampler)}"])
@@ -129,8 +134,9 @@ class Posterior(eqx.Module):
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
         prior = condition_prior(self.prior, condition) if condition else self.prior
         with progress(f"Sampling {n:,} draws"):
-            likelihood = self._likelihood_of(np.concatenate(rows))
-            sampled = sample_each(prior, likelihood, sampler, key_of(seed), rows, n)
+            seen = [self.summarise(row) for row in rows]
+            likelihood = self._likelihood_of(np.concatenate(seen))
+            sampled = sample_each(prior, likelihood, sampler, key_of(seed), seen, n)
         draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, sampled, strict=True)]
         if not all(_is_sampled(one) for one in draws):
             raise InputError(
@@ -142,7 +148,7 @@ class Posterior(eqx.Module):
 
     def log_prob(self, theta: Any, x_o: Any) -> Float[Array, "*n"]:
         """Return the unnormalised log posterior at theta, shape (d,) or (n, d); -inf outside the prior's support."""
-        rows = self._checked(x_o)
+        rows = self.summarise(self._checked(x_o))
         likelihood = self._tractable("log_prob", rows)
         theta = jnp.asarray(as_array(theta, "theta"), jnp.float32)
         if theta.ndim not in (1, 2) or theta.shape[-1] != self.prior.dim:
@@ -165,7 +171,7 @@ class Posterior(eqx.Module):
         """
         from scipy.optimize import minimize
 
-        observed = self._checked(x_o, warn=False)
+        observed = self.summarise(self._checked(x_o, warn=False))
         likelihood, rows = self._tractable("map", observed), jnp.asarray(observed, jnp.float32)
         values = np.asarray(self.sample(x_o, MAP_DRAWS, seed=seed) if draws is None else draws, np.float32)
         some = values[np.linspace(0, len(values) - 1, MAP_DRAWS).astype(int)]  # always as many: compiled once
@@ -177,6 +183,14 @@ class Posterior(eqx.Module):
             found.append((-float(end.fun), _depth(self.prior, likelihood, end.x, rows)[2]))
         _, theta = max((pair for pair in found if np.isfinite(pair[0])), key=operator.itemgetter(0))
         return np.asarray(theta, np.float32)
+
+    def summarise(self, x: Float[np.ndarray, "n dim_x"]) -> Float[np.ndarray, "n seen"]:
+        """Return what the likelihood sees of rows of x: their summaries, or x itself if it has none."""
+        return x if self.summary is None else self.summary(x)
+
+    def without_summary(self) -> "Posterior":
+        """Return the posterior given summaries in place of x."""
+        return replace(self, summary=None)
 
     def save(self, path: str | Path, *, note: dict | None = None) -> None:
         """Write prior and likelihood to `path`.json and `path`.npz; nothing is pickled."""
@@ -212,9 +226,10 @@ class Posterior(eqx.Module):
         rows = rows[None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or rows.shape[0] < 1:
             raise InputError(f"expected x_o as one data vector or rows of them; got shape {rows.shape}.")
-        if x_space is not None and rows.shape[1] != x_space.dim_x:
+        length = self.dim_x
+        if length is not None and rows.shape[1] != length:
             raise InputError(
-                f"expected x_o of length {x_space.dim_x}, as the simulations; got {rows.shape[1]}; "
+                f"expected x_o of length {length}, as the simulations; got {rows.shape[1]}; "
                 "try the same summary statistics in the same order."
             )
         if np.isinf(rows).any() or np.isnan(rows).all(axis=1).any():
@@ -222,9 +237,31 @@ class Posterior(eqx.Module):
             raise InputError(
                 f"expected a finite x_o; got NaN or inf in coordinates {bad}; missing entries may be NaN, but not all."
             )
+        if self.summary is not None:
+            return self._checked_summary(rows, warn=warn)
         if warn and x_space is not None and (message := x_space.observation_warning(rows)):
             warnings.warn(message, UnleWarning, stacklevel=4)
         return rows
+
+    def _checked_summary(self, rows: Float[np.ndarray, "rows dim_x"], *, warn: bool) -> Float[np.ndarray, "rows dim_x"]:
+        """Return rows of x_o whose summaries can be used."""
+        if np.isnan(rows).any():
+            bad = np.flatnonzero(np.isnan(rows).any(axis=0)).tolist()[:10]
+            raise InputError(f"expected a complete x_o, of which a summary is made; got NaN in coordinates {bad}.")
+        seen, x_space = self.summarise(rows), self.likelihood.space_of_x()
+        if not np.isfinite(seen).all():
+            raise InputError(f"expected a finite summary of x_o; got {seen[~np.isfinite(seen).all(axis=1)][0]}.")
+        if warn and x_space is not None and (message := x_space.observation_warning(seen)):
+            warnings.warn(f"in the summary of x_o, here called x, {message}", UnleWarning, stacklevel=5)
+        return rows
+
+    @property
+    def dim_x(self) -> int | None:
+        """How many numbers x_o has; None if that is not known."""
+        x_space = self.likelihood.space_of_x()
+        if self.summary is not None:
+            return self.summary.length
+        return None if x_space is None else x_space.dim_x
 
 
 def _described(likelihood: Any) -> str:

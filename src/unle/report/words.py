@@ -37,7 +37,7 @@ def _entry(value: Any, i: int) -> float:
 
 
 OPTIONS = ("method", "budget", "rounds", "posterior", "flow", "draws", "seed")
-OPTIONS += ("members", "iterations", "timeout", "memory")
+OPTIONS += ("members", "iterations", "timeout", "memory", "summary")
 
 
 def command(settings: Mapping[str, Any], directory: str, *, again: bool = True) -> str:

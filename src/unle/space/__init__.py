@@ -4,8 +4,9 @@ In: a user's distributions, and simulations.  Out: a `Prior`, a `ThetaSpace` and
 
 Read `prior` first, with `prior_formats` (scipy, torch, JSON), `blocks` (which distributions are allowed), `bijections`
 (coordinates on all of R^d), `ordered` (arrays in a fixed order) and `conditional_prior` (some parameters fixed).  Then
-`scaling` (the spaces) and `fit_spaces` (how they are fitted), with `marginals` (transforms of single coordinates) and
-`data_kinds` (counts and atoms, repeated measurements).  `host_device` moves arrays and random keys to the device.
+`scaling` (the spaces) and `fit_spaces` (how they are fitted), with `marginals` (transforms of single coordinates),
+`data_kinds` (counts and atoms, repeated measurements) and `screening` (coordinates that say nothing).  `host_device`
+moves arrays and random keys to the device.
 
 Symbols such as u, t and w are explained in docs/glossary.md.
 """
@@ -16,6 +17,7 @@ from unle.space.fit_spaces import affine_change, fit_theta_space, fit_x_space, r
 from unle.space.marginals import Marginals, choose_marginals
 from unle.space.prior import Prior, check_prior, unconstrained_draws
 from unle.space.scaling import Standardiser, ThetaSpace, XSpace
+from unle.space.screening import informative_coordinates
 
 __all__ = [
     "Blocks",
@@ -32,6 +34,7 @@ __all__ = [
     "condition_prior",
     "fit_theta_space",
     "fit_x_space",
+    "informative_coordinates",
     "repeated_blocks",
     "restandardise_theta",
     "restandardise_x",

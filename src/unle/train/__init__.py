@@ -34,6 +34,7 @@ from unle.train.persistent_particles import PairedChains, PairedSmc, PersistentC
 from unle.train.residuals import Noisy, fit_noise, fit_shared_or_whole
 from unle.train.rows import Rows, Splits, Stream, held_out_size, make_splits
 from unle.train.score_matching import ScoreMatching, fit_score_matching
+from unle.train.summary_fit import LearnedSummary, SummaryFit, fit_summary
 from unle.train.training_particles import AbstractParticles, BaseParticles, Batch, DataParticles, JointSpace
 from unle.train.validation import (
     Certificate,
@@ -63,6 +64,7 @@ __all__ = [
     "Frame",
     "GaussianTraining",
     "JointSpace",
+    "LearnedSummary",
     "LogNormaliserTraining",
     "Noisy",
     "OnlineTraining",
@@ -75,6 +77,7 @@ __all__ = [
     "ScoreMatching",
     "Splits",
     "Stream",
+    "SummaryFit",
     "EnergyFit",
     "EnergyTraining",
     "Validation",
@@ -96,6 +99,7 @@ __all__ = [
     "fit_noise",
     "fit_score_matching",
     "fit_shared_or_whole",
+    "fit_summary",
     "fit_energies",
     "fit_validity",
     "held_out_size",
