@@ -7,6 +7,7 @@ from dataclasses import replace
 import jax.random as jr
 import numpy as np
 import pytest
+from numpyro import distributions as dist
 from typer.testing import CliRunner
 
 import unle
@@ -19,7 +20,7 @@ from unle.space import informative_coordinates
 from unle.store.storable_classes import storable
 from unle.train import EnergyTraining, GaussianTraining, LearnedSummary, fit_summary
 
-QUICK = {"base": GaussianTraining(iterations=300), "training": EnergyTraining(iterations=50), "members": 2}
+QUICK = {"base": GaussianTraining(iterations=200), "training": EnergyTraining(iterations=20), "members": 1}
 LENGTH = 40
 POSITIVE = unle.Prior.uniform(low=[-2.0], high=[2.0], names=["scale"])
 
@@ -29,6 +30,16 @@ def scales(n, *, seed=0, length=LENGTH):
     rng = np.random.default_rng(seed)
     theta = rng.uniform(-2, 2, size=(n, 1))
     return theta, theta * rng.normal(size=(n, length))
+
+
+def normals(dim):
+    """Return a prior of standard normals."""
+    return unle.Prior(dist.Normal(np.zeros(dim), np.ones(dim)))
+
+
+def uniform(high):
+    """Return a uniform prior of one parameter around zero."""
+    return unle.Prior.uniform(low=[-high], high=[high])
 
 
 def exact_scale(x, n=4000, seed=0):
@@ -61,7 +72,7 @@ def given(normal):
 def learned():
     """A posterior by a learned summary of the symmetric simulator, and what the fit says of it."""
     records = []
-    method = unle.AUNLE(POSITIVE, summary=LearnedSummary(iterations=800, width=64), **QUICK)
+    method = unle.AUNLE(POSITIVE, summary=LearnedSummary(iterations=400, width=32, network="set"), **QUICK)
     posterior = method.fit(scales(2000), seed=1, on_metrics=lambda **record: records.append(record))
     return posterior, next(record for record in records if record["stage"] == "summary")
 
@@ -210,7 +221,7 @@ def test_few_coordinates_that_say_all_are_the_summary():
     theta = rng.normal(size=(1000, 1))
     x = rng.normal(size=(1000, 30))
     x[:, [4, 9]] += theta
-    fit = fit_summary(jr.key(0), theta, x, LearnedSummary(iterations=300, width=32))
+    fit = fit_summary(jr.key(0), normals(1), theta, x, LearnedSummary(iterations=300, width=32))
     assert isinstance(fit.summary, Coordinates)
     assert fit.summary.kept == (4, 9)
     assert fit.unseen.all()
@@ -224,15 +235,15 @@ def test_what_only_a_pair_of_coordinates_tells_is_not_screened_away():
     x = rng.normal(size=(3000, 12))
     x[:, :1] = np.abs(x[:, :1]) * np.sign(x[:, 1:2]) * np.sign(theta)
     x[:, 2:3] += theta
-    fit = fit_summary(jr.key(0), theta, x, LearnedSummary(iterations=1500, width=64))
+    fit = fit_summary(jr.key(0), uniform(1.0), theta, x, LearnedSummary(iterations=1500, width=64))
     assert fit.information > 0.6  # of 0.2 by x_3 alone and 0.69 by the sign
 
 
-@pytest.mark.parametrize(("network", "row"), [("series", 1), ("series", 2), ("set", 1), ("set", 2)])
+@pytest.mark.parametrize(("network", "row"), [("series", 2), ("set", 1)])
 def test_series_and_sets_are_summarised(network, row):
     theta, x = scales(600, length=64)
     settings = LearnedSummary(network=network, row=row, iterations=300, width=32, size=2)
-    fit = fit_summary(jr.key(0), theta, x, settings)
+    fit = fit_summary(jr.key(0), POSITIVE, theta, x, settings)
     assert fit.kind == network
     assert fit.information > 0.8  # the sign is one bit of theta, which is not told; a vector network knows less
     shuffled = x.reshape(len(x), -1, row)[:, ::-1].reshape(x.shape)
@@ -247,7 +258,7 @@ def test_the_best_kind_of_network_is_chosen():
     x = rng.normal(size=(1000, 100))
     for i in range(1, 100):
         x[:, i] = theta[:, 0] * x[:, i - 1] + np.sqrt(1 - theta[:, 0] ** 2) * x[:, i]
-    fit = fit_summary(jr.key(0), theta, x, LearnedSummary(iterations=400, width=32))
+    fit = fit_summary(jr.key(0), uniform(0.9), theta, x, LearnedSummary(iterations=400, width=32))
     assert fit.kind == "series"
     assert fit.information > 1.3
 
@@ -258,7 +269,9 @@ def test_what_is_lost_is_estimated():
     theta = rng.normal(size=(2000, 2))
     x = np.repeat(theta, 6, axis=1) + rng.normal(size=(2000, 12))
     short, enough = (
-        fit_summary(jr.key(0), theta, x, LearnedSummary(size=size, network="vector", iterations=800, width=32))
+        fit_summary(
+            jr.key(0), normals(2), theta, x, LearnedSummary(size=size, network="vector", iterations=800, width=32)
+        )
         for size in (1, 2)
     )
     assert short.lost > 0.5
@@ -272,7 +285,9 @@ def test_a_summary_that_over_fits_is_not_used_on_its_own_rows():
     theta, x = rng.normal(size=(300, 2)), rng.normal(size=(300, 60))
     x[:, :40] += 0.5 * theta[:, :1]
     x[:, 20:] += 0.5 * theta[:, 1:]
-    fit = fit_summary(jr.key(0), theta, x, LearnedSummary(network="vector", size=2, iterations=400, weight_decay=0.0))
+    fit = fit_summary(
+        jr.key(0), PRIOR, theta, x, LearnedSummary(network="vector", size=2, iterations=400, weight_decay=0.0)
+    )
     assert fit.overfit > 0.1
     assert fit.unseen.sum() == 150
     assert "it has not seen" in fit.sentence
@@ -309,7 +324,7 @@ def test_rounds_learn_the_summary_once():
 
     x_o = scales(1, seed=9)[1][0]
     records = []
-    sunle = unle.SUNLE(POSITIVE, simulator, members=2, summary=LearnedSummary(iterations=400, width=32))
+    sunle = unle.SUNLE(POSITIVE, simulator, members=2, summary=LearnedSummary(iterations=400, width=32, network="set"))
     run = sunle.run(x_o, budget=900, rounds=[600, 300], seed=1, on_metrics=lambda **record: records.append(record))
     assert sum(record["stage"] == "summary" for record in records) == 1
     assert run.simulations.x.shape == (900, LENGTH)

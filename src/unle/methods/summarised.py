@@ -62,7 +62,8 @@ def with_summary(
         return Summarised(fitted, summarise_simulations(fitted, simulations))
     order = order_of_rows(simulations.theta, simulations.x)
     order = order[simulations.valid[order]]
-    fit = fit_summary(jr.fold_in(jr.key(seed), SUMMARY_KEY), simulations.theta[order], simulations.x[order], summary)
+    key, theta = jr.fold_in(jr.key(seed), SUMMARY_KEY), simulations.theta[order]
+    fit = fit_summary(key, prior, theta, simulations.x[order], summary)
     tell(fit.sentence)
     record: dict[str, Any] = {name: part for name, part in fit._asdict().items() if name not in ("summary", "unseen")}
     record |= {"stage": "summary", "rows": int(fit.unseen.sum()), "sentence": fit.sentence}

@@ -18,6 +18,7 @@ References: Hoffmann and Onnela, "Minimizing the expected posterior entropy yiel
 Chen et al., "Neural approximate sufficient statistics for implicit models", 2021.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -27,10 +28,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from unle.compiling import TRAINING_OPTIONS, large_program
 from unle.errors import InputError
 from unle.models import AbstractSummary, Coordinates, Features, Mlp, NetworkSummary, SummaryBody
 from unle.models.summaries import KINDS
-from unle.space import fit_theta_space, informative_coordinates, repeated_blocks
+from unle.space import Prior, ThetaSpace, fit_theta_space, informative_coordinates, repeated_blocks
 from unle.space.host_device import on_device, split
 from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_chunk
 from unle.train.rows import batch_size
@@ -131,6 +133,7 @@ class _Rows(NamedTuple):
 
 def fit_summary(
     key: PRNGKeyArray,
+    prior: Prior,
     theta: Float[np.ndarray, "n dim"],
     x: Float[np.ndarray, "n dim_x"],
     settings: LearnedSummary,
@@ -139,19 +142,22 @@ def fit_summary(
 
     Args:
         key: randomness of splits, networks and batches.
-        theta: parameters.
+        prior: of theta.
+        theta: parameters, drawn from it.
         x: data.
         settings: of the summary.
     """
     n, dim_x = x.shape
     if settings.row is not None and dim_x % settings.row:
         raise InputError(f"expected x of whole rows of {settings.row} numbers; got {dim_x} numbers.")
-    t = np.asarray(fit_theta_space(theta).forward_table(np.asarray(theta, float)), float)
+    space = fit_theta_space(theta)
+    t = np.asarray(space.forward_table(np.asarray(theta, float)), float)
+    known = np.asarray(prior.log_prob(theta), float) - _log_dets(space, on_device(theta))  # log density of t
     rows = _dealt(t, x, HELD_OUT)
     kept = informative_coordinates(theta, x) if settings.network in (None, "vector") else tuple(range(dim_x))
     everything = tuple(range(dim_x))
     if settings.network is None and settings.size is None and len(kept) <= max(FEW_COORDINATES, 4 * t.shape[1]):
-        found = _coordinates(key, rows, kept, settings)
+        found = _coordinates(key, rows, kept, settings, known)
         if found is not None:
             return found
     kinds = [(kind, row, everything) for kind, row in _kinds(theta, x, settings)]
@@ -161,26 +167,28 @@ def fit_summary(
     *keys, key_longer, key_half = split(key, len(kinds) + 2)
     tried = [_train(k, rows, kind, size, settings) for k, kind in zip(keys, kinds, strict=True)]
     best = simplest_as_good([one.scores for one in tried])
-    trained, kind, unseen = tried[best], kinds[best], np.ones(n, bool)
+    trained, kind, unseen, scored = tried[best], kinds[best], np.ones(n, bool), rows.held_out
     more = _train(key_longer, rows, kind, longer, settings).scores - trained.scores
     if trained.overfit > OVERFITTED * t.shape[1]:
         halves = _dealt(t, x, 0.5)
         trained = _train(key_half, halves, kind, size, settings)
-        unseen[halves.train] = False
+        unseen[halves.train], scored = False, halves.held_out
     return SummaryFit(
         trained.summary,
         unseen,
         kind[0],
         dim_x,
         size,
-        _information(t, trained.scores),
+        float(np.mean(trained.scores - known[scored])),
         float(more.mean()),
         standard_error(more),
         trained.overfit,
     )
 
 
-def _coordinates(key, rows: _Rows, kept: tuple[int, ...], settings: LearnedSummary) -> SummaryFit | None:
+def _coordinates(
+    key: PRNGKeyArray, rows: _Rows, kept: tuple[int, ...], settings: LearnedSummary, known: Float[np.ndarray, " n"]
+) -> SummaryFit | None:
     """Return the informative coordinates as the summary, unless a network of all knows clearly more about theta."""
     if not kept or len(kept) == rows.x.shape[1]:
         return None
@@ -196,7 +204,7 @@ def _coordinates(key, rows: _Rows, kept: tuple[int, ...], settings: LearnedSumma
         "coordinates",
         rows.x.shape[1],
         len(kept),
-        _information(rows.t, own.scores),
+        float(np.mean(own.scores - known[rows.held_out])),
         float(difference.mean()),
         standard_error(difference),
         0.0,
@@ -227,10 +235,9 @@ def _dealt(t: np.ndarray, x: np.ndarray, share: float) -> _Rows:
     return _Rows(t, x, order[held_out:], order[:held_out])
 
 
-def _information(t: np.ndarray, scores: np.ndarray) -> float:
-    """Return the gain of scores over a normal law with the moments of all parameters, which ignores x."""
-    _, log_det = np.linalg.slogdet(np.cov(t.T).reshape(t.shape[1], -1))
-    return float(scores.mean() + 0.5 * (t.shape[1] * np.log(2 * np.pi * np.e) + log_det))
+@eqx.filter_jit
+def _log_dets(space: ThetaSpace, theta: Float[Array, "n dim"]) -> Float[Array, " n"]:
+    return jax.vmap(space.standardiser.log_det)(theta)
 
 
 class _Posterior(eqx.Module):
@@ -311,7 +318,7 @@ def _scores(posterior: _Posterior, t, fixed, windows) -> Float[Array, " n"]:
     return jax.vmap(posterior.log_density)(t, fixed, windows)
 
 
-@eqx.filter_jit
+@partial(large_program, options=TRAINING_OPTIONS)
 def _chunk(state: Fit, data, indices, key, settings: LearnedSummary) -> Fit:
     train, held_out = indices
     batch = batch_size(settings.batch, train.shape[0])
