@@ -14,6 +14,7 @@ import unle
 from unle.cli import app
 from unle.diagnose import FittedRun, bayes_factor, run_checks
 from unle.errors import InputError, UnleWarning
+from unle.methods.summarised import with_summary
 from unle.models import Coordinates, GivenSummary
 from unle.posterior import Posterior
 from unle.space import informative_coordinates
@@ -139,18 +140,16 @@ def test_a_learned_summary_is_saved_with_the_posterior(learned, tmp_path):
     assert "s(x)" in repr(again)
 
 
-def test_a_given_summary_is_saved_if_it_can_be_found_again(given, normal, tmp_path):
-    prior, theta, x = normal
+def test_a_given_summary_is_saved_if_it_can_be_found_again(given, tmp_path):
     given.save(tmp_path / "kept")
     assert Posterior.load(tmp_path / "kept").summary.function is mean_and_sd
-    nameless = unle.AUNLE(prior, summary=lambda x: [x.mean()], **QUICK).fit((theta, x), seed=1)
+    nameless = replace(given, summary=GivenSummary(lambda x: [x.mean(), x.std()], LENGTH))
     with pytest.raises(InputError, match="storable"):
         nameless.save(tmp_path / "other")
 
 
-def test_files_without_a_summary_are_still_read(normal, tmp_path):
-    prior, theta, x = normal
-    unle.AUNLE(prior, **QUICK).fit((theta, x[:, :2]), seed=1).save(tmp_path / "old")
+def test_files_without_a_summary_are_still_read(given, tmp_path):
+    given.without_summary().save(tmp_path / "old")
     file = tmp_path / "old.json"
     content = json.loads(file.read_text())
     assert content["tree"]["fields"].pop("summary") == {"value": None}
@@ -160,12 +159,9 @@ def test_files_without_a_summary_are_still_read(normal, tmp_path):
 
 def test_the_order_of_simulations_does_not_matter():
     theta, x = scales(300)
-    settings = LearnedSummary(iterations=200, width=16, network="vector", size=1)
-    both = [
-        unle.AUNLE(POSITIVE, summary=settings, **QUICK).fit((theta[order], x[order]), seed=1)
-        for order in (np.arange(300), np.random.default_rng(0).permutation(300))
-    ]
-    one, other = (np.asarray(posterior.sample(x[0], 300, seed=2)) for posterior in both)
+    settings = LearnedSummary(iterations=100, width=16, network="vector", size=1)
+    orders = np.arange(300), np.random.default_rng(0).permutation(300)
+    one, other = (with_summary(settings, (theta[order], x[order]), POSITIVE, seed=1).summary(x) for order in orders)
     assert np.array_equal(one, other)
 
 
@@ -197,12 +193,14 @@ def test_settings_are_checked(normal):
         unle.AUNLE(prior, summary=lambda x: x[x > 0]).fit((theta, x))
 
 
-def test_simulations_whose_summary_is_not_finite_are_invalid(normal):
+def test_simulations_whose_summary_is_not_finite_are_invalid(normal, given):
     prior, theta, x = normal
-    posterior = unle.AUNLE(prior, summary=lambda x: [x.mean() if x[0] < 1.0 else np.nan], **QUICK).fit((theta, x))
-    assert "GivenValid" in repr(posterior)
+    summary = GivenSummary(lambda x: [x.mean() if x[0] < 1.0 else np.nan, x.std()], LENGTH)
+    made = with_summary(summary, (theta, x), prior, seed=0).simulations
+    assert np.array_equal(made.valid, x[:, 0] < 1.0)
+    assert "not finite" in made.summary()
     with pytest.raises(InputError, match="finite summary of x_o"):
-        posterior.sample(np.full(LENGTH, 1.5), 100)
+        replace(given, summary=summary).sample(np.full(LENGTH, 1.5), 100)
 
 
 def test_coordinates_that_say_nothing_are_found():

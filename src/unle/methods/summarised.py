@@ -1,6 +1,5 @@
 """Simulations in terms of a summary: what a likelihood is fitted to where data are long."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from unle.train import LearnedSummary, fit_summary
 
 SUMMARY_KEY = 50_000  # folded into the seed
 
-Summary = LearnedSummary | AbstractSummary | Callable | None
+Summary = Any  # None, a function, an `AbstractSummary` or a `LearnedSummary`: see `check_summary`
 
 
 class Summarised(NamedTuple):
