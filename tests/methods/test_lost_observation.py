@@ -9,7 +9,7 @@ import pytest
 from unle.cli.sequential import describe_round
 from unle.errors import UnleWarning
 from unle.methods import AbstractSequential
-from unle.methods.metrics import record_losses
+from unle.methods.abstract_method import record_losses
 from unle.methods.neighbourhood import OUTSIDE, nearest, outlying
 from unle.methods.proposals import Box, draw_around
 from unle.methods.round_history import MOST_SETBACKS, Round, lost, recovered, setbacks_of

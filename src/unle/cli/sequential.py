@@ -10,7 +10,7 @@ from unle.cli.output import say_traceback
 from unle.cli.settings import ExecutorOptions
 from unle.errors import StoreError
 from unle.methods import AbstractSequential, Round
-from unle.methods.metrics import record_losses
+from unle.methods.abstract_method import record_losses
 from unle.methods.round_state import AbstractRoundState
 from unle.methods.sequential import LAST_FIT
 from unle.posterior import Posterior

@@ -6,7 +6,7 @@ Read `aunle` first, with `training_pairs` (standardised data), `energy_selection
 kept).  Then `sequential` (the loop over rounds), `round_state`, `rounds`, with `region_fit` (what a
 round fits), `proposals` (where it simulates next), `neighbourhood` and `round_history` (is x_o lost?).  Then `sunle`,
 with `normalisers`.  `nle`, `snle` and `smnle` are baselines, `paper_*` the algorithms of the paper, and
-`simulation_inputs`, `summarised` (long data), `memory_limit`, `precompile` and `metrics` helpers.
+`simulation_inputs`, `summarised` (long data), `memory_limit`, `precompile` and `abstract_method` helpers.
 """
 
 from unle.methods.abstract_method import AbstractMethod

@@ -24,9 +24,8 @@ from jaxtyping import PRNGKeyArray
 
 from unle.compiling import meanwhile
 from unle.errors import InputError
-from unle.methods.abstract_method import AbstractAmortised
+from unle.methods.abstract_method import AbstractAmortised, record_fit, tell_user
 from unle.methods.energy_selection import Selected, certificate_of, select_model
-from unle.methods.metrics import record_fit, tell_user
 from unle.methods.paper_aunle import PaperAUNLE, joint_particles
 from unle.methods.precompile import sampler_compiled_for
 from unle.methods.summarised import Summary, check_summary, with_summary

@@ -15,8 +15,7 @@ import jax.random as jr
 import numpy as np
 
 from unle.errors import InputError
-from unle.methods.abstract_method import AbstractAmortised
-from unle.methods.metrics import record_printed_fit, warn_of_divergence
+from unle.methods.abstract_method import AbstractAmortised, record_printed_fit, warn_of_divergence
 from unle.methods.simulation_inputs import apply_space, valid_pairs
 from unle.methods.training_pairs import order_of_rows
 from unle.models import EnergyLikelihood, EnergyModel

@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
-from unle.methods.metrics import no_metrics, record_printed_fit, warn_of_divergence
+from unle.methods.abstract_method import no_metrics, record_printed_fit, warn_of_divergence
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Divi, Online
 from unle.methods.paper_aunle import HALF
 from unle.methods.round_history import Round

@@ -10,8 +10,7 @@ import equinox as eqx
 import numpy as np
 
 from unle.errors import InputError
-from unle.methods.abstract_method import AbstractMethod
-from unle.methods.metrics import no_metrics, record_losses
+from unle.methods.abstract_method import AbstractMethod, no_metrics, record_losses
 from unle.methods.round_history import Round, lost
 from unle.methods.round_state import AbstractRoundState
 from unle.posterior import Posterior

@@ -26,8 +26,8 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from unle.errors import InputError
+from unle.methods.abstract_method import no_metrics, record_fit, record_validity, tell_user
 from unle.methods.energy_selection import Choice, Selected, certificate_of, select_energy, select_model
-from unle.methods.metrics import no_metrics, record_fit, record_validity, tell_user
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Fitted, Tilted
 from unle.methods.paper_sunle import PaperSUNLE
 from unle.methods.precompile import sampler_compiled_for

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
 from unle.errors import InputError, UnleWarning
+from unle.methods.abstract_method import record_validity
 from unle.methods.memory_limit import as_bytes, row_bytes
-from unle.methods.metrics import record_validity
 from unle.methods.simulation_inputs import (
     apply_space,
     as_simulations,

@@ -2,7 +2,7 @@
 
 A simulator and parameters come in; `Simulations` go out, or rows in a `SimulationStore`. Read in this order:
 `run_round` (the public functions), `simulations` (their result), `outputs` and `piece` (what runs beside the
-simulator), `writer` (what is stored), `dispatch` and `workers` (many processes), `sandbox` and `child` (simulators that
+simulator), `dispatch` and `workers` (many processes), `sandbox` and `child` (simulators that
 hang or crash); `jax_simulators` and `subprocess_simulator` (other kinds of simulators); `dry_runs`.
 
 What runs inside a simulator's process imports numpy and the simulator, never jax.

@@ -30,8 +30,8 @@ from unle.errors import InputError, SimulationError, StoreError, UnleWarning
 from unle.progress import AbstractBar
 from unle.simulators.outputs import Outcome, reason_of
 from unle.simulators.sandbox import CannotLoad, Stopped
+from unle.simulators.simulations import Writer
 from unle.simulators.workers import Work, run_work, worker_count
-from unle.simulators.writer import Writer
 from unle.store import SimulationStore
 
 PIECE_SECONDS = 1.0  # that a piece of work should take

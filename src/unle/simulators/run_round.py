@@ -32,9 +32,8 @@ from unle.simulators.dispatch import Blocks, Plan, claim_round, dispatch
 from unle.simulators.jax_simulators import JaxSimulator
 from unle.simulators.outputs import explains
 from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, run_piece
-from unle.simulators.simulations import Simulations
+from unle.simulators.simulations import FIRST_EXPLAINED_TRIES, FIRST_TRIES, Simulations, Writer
 from unle.simulators.workers import Work, process_executor, serialise
-from unle.simulators.writer import FIRST_EXPLAINED_TRIES, FIRST_TRIES, Writer
 from unle.store import SimulationStore
 
 SECONDS_BETWEEN_WRITES = 0.5  # in this process: what a crash could cost

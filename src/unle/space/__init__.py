@@ -3,10 +3,10 @@
 In: a user's distributions, and simulations.  Out: a `Prior`, a `ThetaSpace` and an `XSpace`.
 
 Read `prior` first, with `prior_formats` (scipy, torch, JSON), `blocks` (which distributions are allowed), `bijections`
-(coordinates on all of R^d), `ordered` (arrays in a fixed order) and `conditional_prior` (some parameters fixed).  Then
-`scaling` (the spaces) and `fit_spaces` (how they are fitted), with `marginals` (transforms of single coordinates),
-`data_kinds` (counts and atoms, repeated measurements) and `screening` (coordinates that say nothing).  `host_device`
-moves arrays and random keys to the device.
+(coordinates on all of R^d) and `conditional_prior` (some parameters fixed).  Then `scaling` (the spaces) and
+`fit_spaces` (how they are fitted), with `marginals` (transforms of single coordinates), `data_kinds` (counts and atoms,
+repeated measurements) and `screening` (coordinates that say nothing).  `host_device` moves arrays and random keys to
+the device.
 
 Symbols such as u, t and w are explained in docs/glossary.md.
 """

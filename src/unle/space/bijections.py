@@ -31,7 +31,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints, transforms
 
 from unle.errors import InputError
-from unle.space.ordered import Ordered
+from unle.space.host_device import Ordered
 
 # Between these logarithms exp is a normal float32, with room for the factors that a derivative brings along.
 LOG_SMALLEST, LOG_LARGEST = -87.0, 80.0

@@ -21,7 +21,7 @@ from unle.errors import InputError
 from unle.space import prior_formats
 from unle.space.bijections import AbstractBijection, bijection_of, unwrap
 from unle.space.blocks import as_block, check_density, size_of
-from unle.space.ordered import Ordered
+from unle.space.host_device import Ordered
 from unle.space.prior_formats import as_numpyro, named_blocks
 
 LIMIT_DRAWS = 10_000  # behind the quantiles of `limits`

@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt
 
 from unle.errors import StoreError
-from unle.store.database import Database
-from unle.store.row_format import by_width, unpack
+from unle.store.database import Database, by_width, unpack
 
 SPAN_ROWS = 10_000  # rows that are read at a time
 SHUFFLED_SPANS = 8  # spans that a shuffled stream holds in memory

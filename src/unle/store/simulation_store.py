@@ -6,7 +6,7 @@ The table `simulations` has the columns
     valid, reason      whether the row may be trained on, and if not, why
     seconds, worker    how long it took, and in which process
     theta, x           float64 vectors as raw little-endian bytes; x is NULL when nothing came back
-    dim, width, data   what theta and x are cut out of, with a check sum, see `unle.store.row_format`
+    dim, width, data   what theta and x are cut out of, with a check sum, see `unle.store.database`
 
 and the table `facts` has a few words about them, such as the names of the data.
 
@@ -34,7 +34,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from unle.errors import InputError, StoreError
-from unle.store.database import Database
+from unle.store.database import Database, pack, row_bytes, settle_x_width
 from unle.store.progress_file import COUNTS, ProgressFile, as_counts
 from unle.store.reading import (
     SPAN_ROWS,
@@ -47,7 +47,6 @@ from unle.store.reading import (
     read_span,
     spans,
 )
-from unle.store.row_format import pack, row_bytes, settle_x_width
 
 SAMPLE_ROWS, SAMPLE_BYTES = 100_000, 2**28  # the default sample has at most so many rows, and takes so much memory
 SPAN_BYTES = 2**24  # of a span, where rows are so long that `SPAN_ROWS` of them would take more
@@ -261,7 +260,7 @@ class SimulationStore:
         return row_bytes(self.dim(), self.width(None) or 0)
 
     def settle_x_width(self, round: int) -> None:
-        """Decide by majority which length of x is the right one; see `unle.store.row_format`."""
+        """Decide by majority which length of x is the right one; see `unle.store.database`."""
         settle_x_width(self._database, round)
 
     def fact(self, name: str) -> Any:
