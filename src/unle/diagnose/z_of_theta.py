@@ -126,7 +126,8 @@ class ZUniformity:
                 "The weights are too uneven to repair the draws: fit again with more simulations, "
                 "or trust the corrected draws only as a hint of the direction."
             )
-        return "Use unle.z_uniformity(posterior, draws).corrected(draws) in place of the draws, or fit again with more simulations."
+        repaired = "unle.z_uniformity(posterior, draws).corrected(draws)"
+        return f"Use {repaired} in place of the draws, or fit again with more simulations."
 
     def corrected(self, draws: Draws | Any, *, seed: int = 0, n_data: int = 256) -> Any:
         """Return as many draws of the posterior with Z(theta) taken into account, by resampling.
