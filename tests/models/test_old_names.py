@@ -2,7 +2,7 @@
 
 import pytest
 
-from unle import methods, models, train
+from unle import methods, models, space, train
 from unle.store.storable_classes import find_class
 
 
@@ -18,6 +18,12 @@ from unle.store.storable_classes import find_class
         ("unle.models.tilted:TiltedModel", models.EnergyModel),
         ("unle.models.focus:Region", models.Region),
         ("unle.models.validity:DoublyIntractableGivenValid", models.DoublyIntractableGivenValid),
+        ("unle.models.log_normaliser:Normalised", models.Normalised),
+        ("unle.models.ensembles:Ensemble", models.Ensemble),
+        ("unle.models.mixture_noise:NoisyBase", models.NoisyBase),
+        ("unle.models.repeated:Repeated", models.Repeated),
+        ("unle.models.cell_likelihood:OverCells", models.OverCells),
+        ("unle.space.cells:Cells", space.Cells),
         ("unle.train.carry:Carried", train.Carried),
         ("unle.train.carry:Frame", train.Frame),
         ("unle.models.likelihood:TiltedLikelihood", models.EnergyLikelihood),

@@ -254,13 +254,13 @@ def bijection_of(distribution: dist.Distribution, shape: tuple[int, ...]) -> Abs
     low, high = _ends(support, shape)
     if isinstance(support, constraints.interval):
         _check_interval(core, low, high)
-        return IntervalBijection(Ordered(distribution), low=low, high=high)
+        return IntervalBijection(block=Ordered(distribution), low=low, high=high)
     if isinstance(support, constraints.greater_than | constraints.less_than):
         above = isinstance(support, constraints.greater_than)
         closed = isinstance(support, constraints.greater_than_eq | constraints.less_than_eq)
-        return HalfLineBijection(Ordered(distribution), low=low, high=high, above=above, closed=closed)
+        return HalfLineBijection(block=Ordered(distribution), low=low, high=high, above=above, closed=closed)
     _check_same_dimension(distribution, shape)
-    return NumpyroBijection(Ordered(distribution), low=low, high=high)
+    return NumpyroBijection(block=Ordered(distribution), low=low, high=high)
 
 
 def ndtr_below(u: Array) -> Array:
