@@ -3,7 +3,8 @@
     python scripts/watch_run.py unle run two_moons --observation 1 --out /tmp/run
 
 Printed are the seconds until the first line, the longest stretches without a change on the screen and what stood on
-the screen meanwhile, and the wall clock beside the total that the command prints.
+the screen meanwhile, and the wall clock beside the total that the command prints.  On a machine that is busy with other
+things the wall clock says little: compare it with the processor time.
 """
 
 import argparse
@@ -39,7 +40,8 @@ def watch(command: list[str], *, show: bool = False) -> tuple[list[tuple[float, 
         written.append((time.monotonic() - start, ESCAPES.sub("", content.decode(errors="replace"))))
         if show:
             print(f"{written[-1][0]:8.2f} {written[-1][1]!r}", flush=True)
-    _, status = os.waitpid(child, 0)
+    _, status, used = os.wait4(child, 0)
+    print(f"load of the machine {os.getloadavg()[0]:.1f}; processor time {used.ru_utime + used.ru_stime:.1f} s")
     return written, time.monotonic() - start, os.waitstatus_to_exitcode(status)
 
 
