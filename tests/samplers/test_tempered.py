@@ -9,7 +9,7 @@ import pytest
 
 from unle.errors import InputError
 from unle.samplers import Sweep, tempered_smc
-from unle.samplers.sweep import evaluate
+from unle.samplers.sweep import LANGEVIN_STEP, evaluate, unevaluated
 
 SMALL = Sweep(walks=2, langevin=2)
 PRIOR = jr.normal(jr.key(99), (64, 2))
@@ -120,6 +120,25 @@ def test_without_gradient_moves_the_gradient_is_never_asked_for(strict_keys):
     assert jnp.isnan(run.path.langevin_acceptance).all()
     with pytest.raises(AssertionError, match="differentiated"):
         tempered_smc(jr.key(0), PRIOR, log_prior, opaque, sweep=Sweep(walks=0, langevin=1))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5])
+def test_at_temperature_zero_particles_are_evaluated_once(temperature):
+    calls = []
+
+    def counted(u):
+        jax.debug.callback(lambda: calls.append(1))  # once for all particles
+        return -jnp.sum(u**2)
+
+    sweep = Sweep(walks=4, langevin=0)
+    numbers = jr.uniform(jr.key(0), (sweep.numbers_needed(*PRIOR.shape),), minval=-0.99, maxval=0.99)
+    state = LANGEVIN_STEP.init(PRIOR.shape[0])
+    start = unevaluated(PRIOR)
+    moved, _, _ = sweep(numbers, start, log_prior, counted, temperature=jnp.asarray(temperature), step_state=state)
+    jax.effects_barrier()
+    assert len(calls) == (4 if temperature else 1)
+    np.testing.assert_allclose(moved.log_tilt, -jnp.sum(moved.positions**2, axis=1), rtol=1e-5)
+    assert bool((moved.positions == PRIOR).all()) == (temperature == 0)
 
 
 @pytest.mark.parametrize("wrong", [{"ess_target": 1.0}, {"keep": 0}, {"max_sweeps": 0}, {"max_temperatures": 1}])
