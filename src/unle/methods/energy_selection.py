@@ -131,15 +131,16 @@ def _clearly_gains(fit: EnergyFit) -> bool:
 
 
 def select_model(
-    key: PRNGKeyArray,
-    joint: JointSpace,
-    bases: AbstractBase,
-    rows: Rows,
+    key: PRNGKeyArray,  # randomness of trainings and particles
+    joint: JointSpace,  # the space of the particles
+    bases: AbstractBase,  # the members' bases
+    rows: Rows,  # standardised simulations; those of `rows.deciding` decide
     *,
-    settings: EnergyTraining,
-    view: Callable[[AbstractBase], AbstractBase],
-    metrics: Callable[..., None],
-    start: WarmStart | None = None,
+    settings: EnergyTraining,  # of the training of energies
+    view: Callable[[AbstractBase], AbstractBase],  # what energies see of bases
+    metrics: Callable[..., None],  # takes the record of every chunk of training
+    start: WarmStart | None = None,  # what energies on the Gaussian bases begin with, if not with nothing
+    # whether members whose training failed give way to the best: a mixture would count them like any other
     replace_failed: bool = False,
 ) -> Selected:
     """Train energies, and decide whether they are kept, and on which bases.
@@ -150,18 +151,6 @@ def select_model(
     1. Energies on the Gaussian bases, if they raise the held-out likelihood and their normaliser can be relied on.
     2. Where mixtures of normals describe the bases' residuals better than that (heavy tails, several modes in many
        coordinates): these, and energies on top of them if they raise the likelihood once more.
-
-    Args:
-        key: randomness of trainings and particles.
-        joint: the space of the particles.
-        bases: the members' bases.
-        rows: standardised simulations; those of `rows.deciding` decide.
-        settings: of the training of energies.
-        view: what energies see of bases.
-        metrics: takes the record of every chunk of training.
-        start: what energies on the Gaussian bases begin with, if not with nothing.
-        replace_failed: whether members whose training failed give way to the best: a mixture would count them like any
-            other.
     """
     key_train, key_select, key_noisy, key_noisy_select = split(key, 4)
 

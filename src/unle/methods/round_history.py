@@ -12,34 +12,21 @@ MOST_SETBACKS = 3  # then the simulator may well be unable to produce x_o, and r
 
 
 class Round(NamedTuple):
-    """What one round did.
+    """What one round did."""
 
-    Attributes:
-        number: counted from 0.
-        simulations: made in this round.
-        valid: share of them that are valid, near x_o or not.
-        used: simulations of all rounds that were fitted: valid, in the region, and near x_o.
-        temperature: beta of the next proposals; 1 when the likelihood is not tempered.
-        distance: median distance of the round's data to x_o, in standard deviations of the first round's.
-        width: geometric mean of the proposals' widths, relative to the first round's parameters.
-        seconds: time of fit and proposals.
-        energies: whether the next proposals are made by energies, not by the bases alone.
-        outlying: how far x_o lies outside of the round's simulations: about 1 at their edge, and above 4 none of them;
-            see `unle.methods.neighbourhood.outlying`.
-        autoregressive: whether the bases describe one coordinate of x after the other.
-    """
-
-    number: int
-    simulations: int
-    valid: float
-    used: int
-    temperature: float
-    distance: float
-    width: float
-    seconds: float
-    energies: bool = False
+    number: int  # counted from 0
+    simulations: int  # made in this round
+    valid: float  # share of them that are valid, near x_o or not
+    used: int  # simulations of all rounds that were fitted: valid, in the region, and near x_o
+    temperature: float  # beta of the next proposals; 1 when the likelihood is not tempered
+    distance: float  # median distance of the round's data to x_o, in standard deviations of the first round's
+    width: float  # geometric mean of the proposals' widths, relative to the first round's parameters
+    seconds: float  # time of fit and proposals
+    energies: bool = False  # whether the next proposals are made by energies, not by the bases alone
+    # how far x_o lies outside of the round's simulations: about 1 at their edge, and above 4 none of them; see
+    # `unle.methods.neighbourhood.outlying`
     outlying: float = 0.0
-    autoregressive: bool = False
+    autoregressive: bool = False  # whether the bases describe one coordinate of x after the other
 
     @property
     def contains(self) -> bool:

@@ -38,20 +38,13 @@ def check_summary(summary: Any) -> None:
 
 
 def with_summary(
-    summary: Any,
-    simulations: Any,
-    prior: Prior,
+    summary: Any,  # a function from one data vector to another, a summary that was fitted before, or how to learn one
+    simulations: Any,  # as for `fit`; those of a store are read into memory
+    prior: Prior,  # that theta was drawn from
     *,
-    seed: int,
+    seed: int,  # of a summary that is learned
 ) -> Summarised:
-    """Return the summary, fitted if it is to be learned, and the simulations in terms of it.
-
-    Args:
-        summary: a function from one data vector to another, a summary that was fitted before, or how to learn one.
-        simulations: as for `fit`; those of a store are read into memory.
-        prior: that theta was drawn from.
-        seed: of a summary that is learned.
-    """
+    """Return the summary, fitted if it is to be learned, and the simulations in terms of it."""
     if isinstance(simulations, SimulationStore):
         simulations = Simulations.from_store(simulations)
     simulations = as_simulations(simulations, prior)

@@ -83,21 +83,13 @@ class Coordinates(AbstractSummary):
 
 
 class Features(eqx.Module):
-    """What a network sees of x: fixed features of the whole, and windows.
+    """What a network sees of x: fixed features of the whole, and windows."""
 
-    Args:
-        kind: of data: "vector", "series" or "set".
-        row: how many numbers belong to one point in time, or to one element of a set.
-        kept: coordinates of a vector that are looked at.
-        centre: of every number of a row, or of every coordinate.
-        scale: likewise.
-    """
-
-    kind: str = eqx.field(static=True)
-    row: int = eqx.field(static=True)
-    kept: tuple[int, ...] = eqx.field(static=True)
-    centre: np.ndarray
-    scale: np.ndarray
+    kind: str = eqx.field(static=True)  # of data: "vector", "series" or "set"
+    row: int = eqx.field(static=True)  # how many numbers belong to one point in time, or to one element of a set
+    kept: tuple[int, ...] = eqx.field(static=True)  # coordinates of a vector that are looked at
+    centre: np.ndarray  # of every number of a row, or of every coordinate
+    scale: np.ndarray  # likewise
 
     @classmethod
     def of(cls, kind: str, x: Float[np.ndarray, "n dim_x"], *, row: int, kept: tuple[int, ...] = ()) -> "Features":

@@ -31,32 +31,22 @@ from unle.samplers import (
 
 
 class AbstractDoublyIntractableSampler(eqx.Module):
-    """How draws of a doubly intractable posterior are made.
+    """How draws of a doubly intractable posterior are made."""
 
-    Attributes:
-        starts: raw theta from which chains start, or None for prior draws.
-    """
-
+    # raw theta from which chains start, or None for prior draws
     starts: eqx.AbstractVar[Float[Array, "chain dim"] | None]
 
     @abc.abstractmethod
     def __call__(
         self,
-        key: PRNGKeyArray,
+        key: PRNGKeyArray,  # randomness of the sampler
+        # u of `self.starts`, or of `self.prior_draws_needed(n)` independent draws of the prior
         positions: Float[Array, "n dim"],
-        target: ExchangeTarget,
-        n: int,
-        wanted: Int[Array, ""] | None = None,
+        target: ExchangeTarget,  # what is known of the posterior
+        n: int,  # number of draws, or that there is room for
+        wanted: Int[Array, ""] | None = None,  # number of draws asked for, if fewer; see `AbstractPosteriorSampler`
     ) -> Sampled:
-        """Make at least n draws, or as many of them as are wanted.  Called inside `jax.jit`.
-
-        Args:
-            key: randomness of the sampler.
-            positions: u of `self.starts`, or of `self.prior_draws_needed(n)` independent draws of the prior.
-            target: what is known of the posterior.
-            n: number of draws, or that there is room for.
-            wanted: number of draws asked for, if fewer; see `AbstractPosteriorSampler`.
-        """
+        """Make at least n draws, or as many of them as are wanted.  Called inside `jax.jit`."""
 
     @abc.abstractmethod
     def prior_draws_needed(self, n: int) -> int:
@@ -170,21 +160,15 @@ class WalkingExchange(AbstractDoublyIntractableSampler):
 
     Gaussian walks from the prior, or from where the last round left them.  It is local: modes of the posterior that no
     chain starts in are not found.  `Exchange` finds them.
-
-    Args:
-        chains: number of chains, if they start at the prior.
-        warm_up: steps before the first draw, in which step sizes and the covariance of the walks are tuned.
-        thin: steps between kept draws.
-        inner: how auxiliary data are drawn.
-        proposal: how chains propose.
-        starts: theta to start chains from, one each, in place of draws of the prior: those of the previous round.
     """
 
-    chains: int = eqx.field(static=True, default=500)
+    chains: int = eqx.field(static=True, default=500)  # number of chains, if they start at the prior
+    # steps before the first draw, in which step sizes and the covariance of the walks are tuned
     warm_up: int = eqx.field(static=True, default=100)
-    thin: int = eqx.field(static=True, default=5)
-    inner: AbstractInner = TemperedInner()
-    proposal: AbstractProposal = Walk()
+    thin: int = eqx.field(static=True, default=5)  # steps between kept draws
+    inner: AbstractInner = TemperedInner()  # how auxiliary data are drawn
+    proposal: AbstractProposal = Walk()  # how chains propose
+    # theta to start chains from, one each, in place of draws of the prior: those of the previous round
     starts: Float[Array, "chain dim"] | None = None
 
     def __check_init__(self):

@@ -41,21 +41,14 @@ DRAWS = 10_000  # by default
 
 
 class Sampled(NamedTuple):
-    """What a sampler returns.
+    """What a sampler returns."""
 
-    Attributes:
-        draws: in unconstrained coordinates.
-        acceptance: mean acceptance probability of the last moves.
-        log_evidence: log of the integral of prior times likelihood, one estimate per chain; NaN if unknown.
-        path: the tempering path of each chain, or None.
-        inner: how the auxiliary draws of an exchange run did, or None.
-    """
-
-    draws: Float[Array, "chain draw dim"]
-    acceptance: Float[Array, ""]
+    draws: Float[Array, "chain draw dim"]  # in unconstrained coordinates
+    acceptance: Float[Array, ""]  # mean acceptance probability of the last moves
+    # log of the integral of prior times likelihood, one estimate per chain; NaN if unknown
     log_evidence: Float[Array, " chain"]
-    path: TemperedPath | None
-    inner: InnerHealth | None = None
+    path: TemperedPath | None  # the tempering path of each chain, or None
+    inner: InnerHealth | None = None  # how the auxiliary draws of an exchange run did, or None
 
 
 class AbstractPosteriorSampler(eqx.Module):
@@ -64,24 +57,16 @@ class AbstractPosteriorSampler(eqx.Module):
     @abc.abstractmethod
     def __call__(
         self,
-        key: PRNGKeyArray,
-        prior_draws: Float[Array, "n dim"],
-        log_prior: LogDensity,
-        log_likelihood: LogDensity,
-        n: int,
+        key: PRNGKeyArray,  # randomness of the sampler
+        prior_draws: Float[Array, "n dim"],  # `self.prior_draws_needed(n)` independent draws of the prior
+        log_prior: LogDensity,  # log-density of the prior at one u
+        log_likelihood: LogDensity,  # log-likelihood of the observation at one u
+        n: int,  # number of draws, or that there is room for
+        # number of draws asked for, if fewer: they are the first of every chain, evenly over the chains, and the others
+        # mean nothing.  One program serves all numbers up to n.
         wanted: Int[Array, ""] | None = None,
     ) -> Sampled:
-        """Make at least n draws, or as many of them as are wanted.  Called inside `jax.jit`.
-
-        Args:
-            key: randomness of the sampler.
-            prior_draws: `self.prior_draws_needed(n)` independent draws of the prior.
-            log_prior: log-density of the prior at one u.
-            log_likelihood: log-likelihood of the observation at one u.
-            n: number of draws, or that there is room for.
-            wanted: number of draws asked for, if fewer: they are the first of every chain, evenly over the chains, and
-                the others mean nothing.  One program serves all numbers up to n.
-        """
+        """Make at least n draws, or as many of them as are wanted.  Called inside `jax.jit`."""
 
     @abc.abstractmethod
     def prior_draws_needed(self, n: int) -> int:
@@ -217,19 +202,14 @@ class WarmChains(AbstractPosteriorSampler):
 
     They stay in the modes that they start in.  That is a weakness where modes were missed, and a strength where a
     likelihood that was learned in some region alone is wild elsewhere.
-
-    Args:
-        kernel: how chains move.
-        chains: their number, if they start at the prior.
-        warm_up: steps of each of the two warm-up phases; the step size of each chain is frozen afterwards.
-        thin: steps between kept draws.
-        starts: where each chain starts, in the prior's unconstrained coordinates; None for draws of the prior.
     """
 
-    kernel: AbstractKernel = Mala()
-    chains: int = eqx.field(static=True, default=500)
+    kernel: AbstractKernel = Mala()  # how chains move
+    chains: int = eqx.field(static=True, default=500)  # their number, if they start at the prior
+    # steps of each of the two warm-up phases; the step size of each chain is frozen afterwards
     warm_up: int = eqx.field(static=True, default=200)
-    thin: int = eqx.field(static=True, default=10)
+    thin: int = eqx.field(static=True, default=10)  # steps between kept draws
+    # where each chain starts, in the prior's unconstrained coordinates; None for draws of the prior
     starts: Float[Array, "chain dim"] | None = None
 
     def __check_init__(self):

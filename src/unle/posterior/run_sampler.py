@@ -60,25 +60,17 @@ def starting_points(
 
 
 def sample_each(
-    prior: Prior | ConditionalPrior,
-    likelihood: AbstractLikelihood,
-    sampler: Sampler,
-    key: PRNGKeyArray,
-    observations: list[np.ndarray],
-    n: int,
+    prior: Prior | ConditionalPrior,  # of theta
+    likelihood: AbstractLikelihood,  # of either kind
+    sampler: Sampler,  # of the kind that suits it
+    key: PRNGKeyArray,  # randomness of all of them
+    observations: list[np.ndarray],  # rows of x, the same number each
+    n: int,  # number of draws
 ) -> list[Sampled]:
     """Return n draws, rounded up to whole chains, of the posterior of every observation.
 
     Programs are compiled for a few sizes: more draws than are wanted, and more rows than an observation has, are left
     out of what they do.  So another number of draws, rows or observations seldom compiles anew.
-
-    Args:
-        prior: of theta.
-        likelihood: of either kind.
-        sampler: of the kind that suits it.
-        key: randomness of all of them.
-        observations: rows of x, the same number each.
-        n: number of draws.
     """
     room, wanted = sampler.room(n), on_device(n, np.int32)
     key_starts, key_samplers = split(key, 2)
