@@ -152,7 +152,7 @@ def fit_summary(
         raise InputError(f"expected x of whole rows of {settings.row} numbers; got {dim_x} numbers.")
     space = fit_theta_space(theta)
     t = np.asarray(space.forward_table(np.asarray(theta, float)), float)
-    known = np.asarray(prior.log_prob(theta), float) - _log_dets(space, on_device(theta))  # log density of t
+    known = np.asarray(prior.log_prob(theta), float) - np.asarray(_log_dets(space, on_device(theta)), float)  # of t
     rows = _dealt(t, x, HELD_OUT)
     kept = informative_coordinates(theta, x) if settings.network in (None, "vector") else tuple(range(dim_x))
     everything = tuple(range(dim_x))
@@ -296,7 +296,7 @@ def _train(
     ended = run(
         chunk,
         state,
-        range(settings.iterations // steps),
+        range(-(-settings.iterations // steps)),
         steps=steps,
         patience=Patience(settings.patience),
         title=title,
@@ -310,7 +310,12 @@ def _train(
 
 
 def _optimiser(settings: LearnedSummary):
-    return adamw(settings.learning_rate, settings.iterations, weight_decay=settings.weight_decay, warm_up=100)
+    return adamw(
+        settings.learning_rate,
+        settings.iterations,
+        weight_decay=settings.weight_decay,
+        warm_up=min(100, settings.iterations // 4),
+    )
 
 
 @eqx.filter_jit
