@@ -199,7 +199,15 @@ def test_the_command_takes_every_option_of_a_run():
     model = Model("m.py", prior, len, checksum="ab")
     given = RunSettings("sunle", budget=9, timeout=1.0, rounds="5,4", posterior="divi", members=2, iterations=3, seed=7)
     given = replace(
-        given, flow="maf", sliced=True, draws=11, every_round=True, repetition=True, memory="2GB", paper=True
+        given,
+        flow="maf",
+        sliced=True,
+        draws=11,
+        every_round=True,
+        repetition=True,
+        memory="2GB",
+        paper=True,
+        summary="learned",
     )
     assert all(getattr(given, field.name) is not None for field in fields(given))
     settings = Request(model, given, np.zeros((1, 2)), simulations_sha256="cd").record()
