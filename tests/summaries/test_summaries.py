@@ -226,6 +226,19 @@ def test_few_coordinates_that_say_all_are_the_summary():
     assert abs(fit.information - 0.5 * np.log(3)) < 0.15  # two readings of one number
 
 
+def test_what_only_a_pair_of_coordinates_tells_is_not_screened_away():
+    """Signs of x_1 and of x_2 say nothing of theta, their product says all: no test of two variables sees it."""
+    rng = np.random.default_rng(0)
+    theta = rng.uniform(-1, 1, size=(3000, 1))
+    x = rng.normal(size=(3000, 12))
+    x[:, :1] = np.abs(x[:, :1]) * np.sign(x[:, 1:2]) * np.sign(theta)
+    x[:, 2:3] += theta
+    assert informative_coordinates(theta, x) == (2,)
+    fit = fit_summary(jr.key(0), uniform(1.0), theta, x, LearnedSummary(iterations=1500, width=64))
+    assert not isinstance(fit.summary, Coordinates)  # a network of all coordinates knew more
+    assert fit.information > 0.3  # x_3 alone has 0.14
+
+
 @pytest.mark.parametrize(("network", "row"), [("series", 2), ("set", 1)])
 def test_series_and_sets_are_summarised(network, row):
     theta, x = scales(1000, length=64)
