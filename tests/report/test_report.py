@@ -282,7 +282,8 @@ def test_bayes_factor_is_that_of_densities_of_x(story):
         w = float(space.forward(jnp.asarray(x_o[0], jnp.float32))[0])
         likelihood = SimpleNamespace(space_of_x=lambda space=space: space)
         evidence = norm.logpdf(w)  # in the coordinates of the fit
-        pairs.append((SimpleNamespace(likelihood=likelihood), Draws(np.zeros((2, 9, 1)), ("a",), x_o, 0, evidence)))
+        posterior = SimpleNamespace(likelihood=likelihood, summary=None)
+        pairs.append((posterior, Draws(np.zeros((2, 9, 1)), ("a",), x_o, 0, evidence)))
         exact.append(norm.logpdf(x_o[0, 0], x.mean(), x.std()))
     assert bayes_factor(*pairs).log_factor == pytest.approx(exact[0] - exact[1], abs=0.02)
 
