@@ -7,13 +7,12 @@ import pytest
 import unle
 from unle.space import fit_x_space, repeated_blocks
 
-RNG = np.random.default_rng(0)
-THETA = RNG.normal(size=(1000, 2))
+THETA = np.random.default_rng(0).normal(size=(1000, 2))
 
 
-def measured(k, *, spread=1.0):
+def measured(k, *, spread=1.0, seed=1):
     """Return k measurements of two numbers whose spread depends on theta."""
-    noise = RNG.normal(size=(len(THETA), k, 2)) * np.exp(0.5 * THETA[:, None, :1])
+    noise = np.random.default_rng(seed).normal(size=(len(THETA), k, 2)) * np.exp(0.5 * THETA[:, None, :1])
     return THETA[:, None, :] + spread * noise
 
 
@@ -49,10 +48,10 @@ def test_one_measurement_that_is_different_spoils_it(changed):
 
 
 def test_trials_of_a_time_series_are_found_among_coarser_cuts():
-    series = np.zeros((1000, 5, 6))
-    value = RNG.normal(size=(1000, 5))
+    series, rng = np.zeros((1000, 5, 6)), np.random.default_rng(2)
+    value = rng.normal(size=(1000, 5))
     for i in range(6):
-        value = 0.7 * value + np.sqrt(1 - 0.49) * RNG.normal(size=(1000, 5))
+        value = 0.7 * value + np.sqrt(1 - 0.49) * rng.normal(size=(1000, 5))
         series[:, :, i] = THETA[:, :1] + value
     lengths = [len(blocks) for blocks in repeated_blocks(THETA, series.reshape(1000, 30))]
     assert lengths == sorted(lengths, reverse=True)

@@ -113,7 +113,7 @@ def standard_error(rows: ArrayLike) -> float:
     return float(rows.std() / np.sqrt(rows.size))
 
 
-def is_better(scores: ArrayLike, than: ArrayLike | None = None, *, errors: float = 1.0) -> bool:
+def is_better(scores: ArrayLike, than: ArrayLike | float | None = None, *, errors: float = 1.0) -> bool:
     """Return whether scores exceed others, or zero, by more than so many standard errors of their difference.
 
     Example:
