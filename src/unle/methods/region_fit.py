@@ -48,7 +48,7 @@ ROUNDING = 1e-4  # a spread that is this part of another is due to rounding
 CONSTANT_SCALE = 0.01  # scale of a coordinate that no longer varies, as a part of the first round's
 
 
-class Wanted(NamedTuple):
+class BaseOptions(NamedTuple):
     """What is tried beyond the bases of the training."""
 
     noise: bool = False  # noise that is not Gaussian, where residuals are not
@@ -99,7 +99,7 @@ def fit_region(
     *,
     base: AbstractBaseTraining,
     members: int,
-    wanted: Wanted,
+    options: BaseOptions,
 ) -> RegionFit:
     """Fit one base per member to the valid simulations in a box, as far as they are near x_o.
 
@@ -124,10 +124,10 @@ def fit_region(
     bases = base.fit(key_base, rows, capacity=state.budget)
     low, high = standard[inside].min(axis=0), standard[inside].max(axis=0)
     region = Region(first_theta, on_device(low), on_device(high))
-    if wanted.autoregressive:
+    if options.autoregressive:
         key_turn, standardiser = jr.fold_in(key_base, 1), x_space.standardiser
         bases = autoregressive_or(bases, key_turn, rows, standardiser=standardiser, capacity=state.budget)
-    noisy = fit_noise(bases, rows.padded(state.budget)) if wanted.noise else None
+    noisy = fit_noise(bases, rows.padded(state.budget)) if options.noise else None
     return RegionFit(theta_space, x_space, rows, indices, bases, noisy, region, first_x, neighbourhood, validity)
 
 

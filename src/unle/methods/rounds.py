@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from unle.errors import InputError, UnleWarning
 from unle.methods.neighbourhood import nearest, outlying
 from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_power
-from unle.methods.region_fit import RegionFit, Wanted, fit_region
+from unle.methods.region_fit import BaseOptions, RegionFit, fit_region
 from unle.methods.round_history import Round, lost, setbacks, setbacks_of
 from unle.methods.round_state import AbstractRoundState, distance_and_width
 from unle.methods.simulation_inputs import FEWEST, apply_space, as_simulations
@@ -38,7 +38,7 @@ from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space
 from unle.space.host_device import on_device
 from unle.train import AbstractBaseTraining
 
-BASES_ALONE = Wanted()
+BASES_ALONE = BaseOptions()
 FEWEST_PROPOSALS = 1000  # draws of the tempered posterior from which the next parameters are taken, at least
 AROUND_KEY = 40_000  # makes random numbers of their own out of the seed
 EXTRA_SHARE = 0.1  # of a round, drawn around the nearest simulations after x_o was lost; doubles with every loss
@@ -148,12 +148,12 @@ class OpenRound(NamedTuple):
 
 
 def open_round(
-    state: RoundState, simulations: Any, *, base: AbstractBaseTraining, members: int, wanted: Wanted = BASES_ALONE
+    state: RoundState, simulations: Any, *, base: AbstractBaseTraining, members: int, options: BaseOptions = BASES_ALONE
 ) -> OpenRound:
     """Take the simulations of a round, and fit bases to all simulations of the current region.
 
-    Bases whose residuals are not Gaussian should be given noise that fits them (`wanted`).  Gaussian noise would be too
-    sure of itself, and cut off the tails of a posterior for good.
+    Bases whose residuals are not Gaussian should be given noise that fits them (`options`).  Gaussian noise would be
+    too sure of itself, and cut off the tails of a posterior for good.
 
     Raises:
         InputError: too few simulations are valid, or their shapes are wrong.
@@ -166,7 +166,7 @@ def open_round(
         state = replace(state, carried=None)  # energies of a region without x_o
     keys = jr.split(jr.fold_in(jr.key(state.seed), state.number), 3)
     box = _region_to_fit(state, back_to)
-    fit = fit_region(keys[0], state, state.first_spaces, box, base=base, members=members, wanted=wanted)
+    fit = fit_region(keys[0], state, state.first_spaces, box, base=base, members=members, options=options)
     return OpenRound(replace(state, fit=fit), simulations, distance, back_to, keys[1], keys[2], started)
 
 

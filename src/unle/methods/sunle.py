@@ -31,7 +31,7 @@ from unle.methods.energy_selection import Choice, Selected, certificate_of, sele
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Fitted, Tilted
 from unle.methods.paper_sunle import PaperSUNLE
 from unle.methods.precompile import sampler_compiled_for
-from unle.methods.region_fit import Wanted
+from unle.methods.region_fit import BaseOptions
 from unle.methods.rounds import RoundState, close_round, open_round
 from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.methods.summarised import Summary, check_summary
@@ -139,8 +139,8 @@ class SUNLE(AbstractSequential):
 
     def update(self, state: RoundState, simulations: Any) -> RoundState:
         """Return the state after a round: new bases, energies where these propose, and the next proposals."""
-        wanted = Wanted(noise=True, autoregressive=self._tries_autoregressive(state))
-        opened = open_round(state, simulations, base=self.base, members=self.members, wanted=wanted)
+        options = BaseOptions(noise=True, autoregressive=self._tries_autoregressive(state))
+        opened = open_round(state, simulations, base=self.base, members=self.members, options=options)
         likelihood, carried = self._proposal_likelihood(opened.key_energies, opened.state)
         return close_round(opened, likelihood, carried)
 
@@ -236,7 +236,7 @@ class SUNLE(AbstractSequential):
         # Conditional energies start from those of the round before, which avoids poor local optima.  Jointly trained
         # ones (`Tilted`) start from scratch, which works better for them.
         from_scratch = isinstance(self.normaliser, Tilted) and self.proposals != "energies"
-        start = None if from_scratch or state.fitting.is_autoregressive else _warm_start(state, frame, rows)
+        start = None if from_scratch else _warm_start(state, frame, rows)
         with self._sampler_compiled(state, settings):
             selected = select_model(
                 key, joint, frame.bases, rows, settings=settings, view=in_one_view, metrics=metrics, start=start
