@@ -1,15 +1,17 @@
 r"""Time AUNLE against the NLE of the `sbi` toolbox on Two Moons: same simulations, same observation, same machine.
 
 Each program runs in a fresh process, one after the other.  Both get 1,000 simulations, fit, and make 10,000 posterior
-draws; compilation is part of the time.  NLE has its defaults throughout (a MAF, its own stopping rule, its own MCMC),
-and so has AUNLE.  Both sets of draws are scored against exact ones (C2ST: 0.5 is perfect, 1 is worst).
+draws; compilation is part of the time, and nothing that was compiled before is used.  NLE has its defaults throughout
+(a MAF, its own stopping rule, its own MCMC), and so has AUNLE.  Both sets of draws are scored against exact ones (C2ST:
+0.5 is perfect, 1 is worst).  Processor seconds are those of all threads: on a shared machine they say more than the
+wall does.
 
 AUNLE then draws for a second observation in the same process.  Nothing may be compiled for it; the script fails if
 something was.
 
 `sbi` needs an environment of its own, see `scripts/versus.py`:
 
-    python scripts/compare_with_sbi.py --sbi-python sbi-env/bin/python
+    python scripts/compare_with_sbi.py --sbi-python sbi-env/bin/python --repetitions 3
 """
 
 import argparse
@@ -23,24 +25,39 @@ from versus import Clock, machine, options_of, print_table, print_versions, run_
 
 TASK = "two_moons"
 COMPILED = "/jax/core/compile/backend_compile_duration"  # the event that jax records for every compilation
+CLOCKS = {"seconds": "wall seconds", "processor": "processor seconds"}
 STAGES = ["import", "fit", "draws", "second observation"]
 
 
 def main() -> int:
     """Run both programs and print the comparison."""
-    options = options_of(__doc__, simulations=1000).parse_args()
+    parser = options_of(__doc__, simulations=1000)
+    parser.add_argument("--repetitions", type=int, default=1, help="with simulations of so many seeds, from --seed on")
+    options = parser.parse_args()
     if options.child:
         {"unle": run_unle, "sbi": run_sbi}[options.child](options.folder, options)
         return 0
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_data(folder, options)
-        print(machine(), flush=True)
-        results = {}
-        for child, python in (("unle", sys.executable), ("sbi", options.sbi_python)):
-            print(f"running {child} ...", flush=True)
-            results[child] = run_child(__file__, child, python, folder, options)
-        return report(folder, results, options)
+    runs = []
+    for seed in range(options.seed, options.seed + options.repetitions):
+        options.seed = seed
+        with tempfile.TemporaryDirectory() as name:
+            runs.append(compare(Path(name), options))
+        if options.json:
+            options.json.write_text(json.dumps(runs, indent=2))
+    print_ratios(runs)
+    return 1 if any(run["unle"]["compiled"] for run in runs) else 0
+
+
+def compare(folder: Path, options: argparse.Namespace) -> dict:
+    """Run both programs on the simulations of one seed, one after the other, and print how they did."""
+    write_data(folder, options)
+    print(machine(), flush=True)
+    results = {}
+    for child, python in (("unle", sys.executable), ("sbi", options.sbi_python)):
+        print(f"running {child} ...", flush=True)
+        results[child] = run_child(__file__, child, python, folder, options)
+    report(folder, results, options)
+    return {"seed": options.seed, **results}
 
 
 def write_data(folder: Path, options: argparse.Namespace) -> None:
@@ -76,12 +93,13 @@ def run_unle(folder: Path, options: argparse.Namespace) -> None:
     clock.lap("(listener)")
     second = np.asarray(posterior.sample(data["x_2"], options.draws, seed=options.seed + 1))
     clock.lap("second observation")
-    del clock.seconds["(listener)"]
+    del clock.seconds["(listener)"], clock.processor["(listener)"]
     jax.jit(lambda x: x + 1)(1.0)  # the listener must be able to hear
     if not compiled:
         sys.exit("jax did not report a compilation that certainly happened; has the event another name now?")
     record = {
         "seconds": clock.seconds,
+        "processor": clock.processor,
         "compiled": len(compiled) - 1,
         "versions": {"unle": unle.__version__, "jax": jax.__version__, "equinox": equinox.__version__},
         "device": jax.devices()[0].device_kind,
@@ -109,12 +127,12 @@ def run_sbi(folder: Path, options: argparse.Namespace) -> None:
     second = posterior.sample((options.draws,), x=data["x_2"], show_progress_bars=False).numpy()
     clock.lap("second observation")
     versions = {"sbi": sbi.__version__, "torch": torch.__version__}
-    record = {"seconds": clock.seconds, "versions": versions, "device": "cpu"}
+    record = {"seconds": clock.seconds, "processor": clock.processor, "versions": versions, "device": "cpu"}
     write_child(folder, "sbi", record, first=draws, second=second)
 
 
-def report(folder: Path, results: dict[str, dict], options: argparse.Namespace) -> int:
-    """Score the draws, print everything, and return the exit status."""
+def report(folder: Path, results: dict[str, dict], options: argparse.Namespace) -> None:
+    """Score the draws, and print everything."""
     data = np.load(folder / "data.npz")
     for name, result in results.items():
         sets = np.load(folder / f"{name}.npz")
@@ -123,21 +141,26 @@ def report(folder: Path, results: dict[str, dict], options: argparse.Namespace) 
             draws = sets[which]
             draws = draws[np.linspace(0, len(draws) - 1, options.draws).astype(int)]  # few draws are rounded up
             result["c2st"][which] = score(TASK, x_o, draws, seed=options.seed)
-        result["total"] = result["seconds"]["fit"] + result["seconds"]["draws"]
+        for clock in CLOCKS:
+            result[clock]["fit + draws"] = result[clock]["fit"] + result[clock]["draws"]
 
-    print(f"\n{TASK}, {options.simulations:,} simulations, {options.draws:,} draws; seconds of the first call")
-    rows = {stage: [result["seconds"][stage] for result in results.values()] for stage in STAGES}
-    print_table(["unle AUNLE", "sbi NLE"], rows | {"fit + draws": [result["total"] for result in results.values()]})
+    print(f"\n{TASK}, {options.simulations:,} simulations of seed {options.seed}, {options.draws:,} draws; first call")
+    columns = ["unle AUNLE", "sbi NLE"]
+    for clock, title in CLOCKS.items():
+        print(f"{title}:")
+        print_table(columns, {s: [result[clock][s] for result in results.values()] for s in (*STAGES, "fit + draws")})
     scores = {f"C2ST, {which}": [result["c2st"][which] for result in results.values()] for which in ("first", "second")}
     print_table([], scores, digits=3)
-    ratio = results["sbi"]["total"] / results["unle"]["total"]
-    print(f"\nfit + draws: AUNLE takes {1 / ratio:.2f} times as long as NLE ({ratio:.2f} times as fast).")
     print_versions(results)
-    compiled = results["unle"]["compiled"]
-    print(f"functions compiled for the second observation: {compiled}")
-    if options.json:
-        options.json.write_text(json.dumps({"machine": machine(), "ratio": ratio, **results}, indent=2))
-    return 1 if compiled else 0
+    print(f"functions compiled for the second observation: {results['unle']['compiled']}", flush=True)
+
+
+def print_ratios(runs: list[dict]) -> None:
+    """Print how long AUNLE took, as a share of NLE's time, for every repetition."""
+    print("\nfit + draws, AUNLE / NLE:")
+    for clock, title in CLOCKS.items():
+        ratios = [run["unle"][clock]["fit + draws"] / run["sbi"][clock]["fit + draws"] for run in runs]
+        print(f"  {title}: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
 
 
 if __name__ == "__main__":

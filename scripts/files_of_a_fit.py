@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import unle
+from unle import AUNLE, SUNLE
 
 SOURCE = Path(unle.__file__).parent
 PRIOR = unle.Prior.uniform(low=[-1.0], high=[1.0])
@@ -52,13 +53,13 @@ def files_called(body: Callable[[], object]) -> list[str]:
 
 def amortised() -> None:
     """Fit and draw."""
-    posterior = unle.AUNLE(PRIOR).fit(SIMULATIONS, seed=1)
+    posterior = AUNLE(PRIOR).fit(SIMULATIONS, seed=1)
     posterior.sample([0.2], 1000, seed=2)
 
 
 def sequential() -> None:
     """Fit in rounds, and draw."""
-    run = unle.SUNLE(PRIOR, simulator).run([0.2], budget=500, rounds=2, seed=1)
+    run = SUNLE(PRIOR, simulator).run([0.2], budget=500, rounds=2, seed=1)
     run.posterior.sample([0.2], 1000, seed=2)
 
 

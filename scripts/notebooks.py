@@ -19,7 +19,8 @@ FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
 def execute(path: Path) -> nbformat.NotebookNode:
     """Return a notebook with the outputs of a fresh run."""
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=3600, kernel_name="python3", record_timing=False).execute()
+    options = {"kernel_name": "python3", "record_timing": False, "coalesce_streams": True}  # of progress, the last line
+    NotebookClient(notebook, timeout=3600, **options).execute()
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [one for one in cell.outputs if one.get("name") != "stderr"]

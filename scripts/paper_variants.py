@@ -12,16 +12,15 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
+from unle.compiling import split
 from unle.methods import AUNLE, SUNLE, ByExchange, Divi, Online
 from unle.methods.energy_selection import Choice, Selected, select_energy
-from unle.methods.paper_aunle import CHAINS
-from unle.methods.simulation_inputs import apply_space
-from unle.methods.training_pairs import Pairs
+from unle.methods.paper import CHAINS
+from unle.methods.training_pairs import Pairs, apply_space
 from unle.models import AbstractBase, EnergyModel, in_two_views
 from unle.posterior import Chains
 from unle.samplers import Mala
 from unle.space import fit_theta_space, fit_x_space
-from unle.space.host_device import split
 from unle.train import EnergyTraining, JointSpace, WarmSmc, fit_energies
 from unle_bench.methods.method_adapter import AbstractMethodAdapter, Amortised, SequentialTogether
 
@@ -92,6 +91,7 @@ METHODS: dict[str, AbstractMethodAdapter] = {
     "sunle-paper-online-last": changed_in_rounds(Online(), **LAST),
     "sunle-paper-10": changed_in_rounds(ByExchange(), iterations=10, **LAST),  # on Gaussian Linear Uniform
     "sunle-paper-slow": changed_in_rounds(ByExchange(), learning_rate=1e-3),  # on Lotka-Volterra
+    "sunle-paper-divi-slow": changed_in_rounds(Divi(), learning_rate=1e-3),  # on Lotka-Volterra
     "ablation-base": ablated(members=1, transforms=False, gate=False, repetition=False),
     "ablation-ensemble": ablated(transforms=False, gate=False, repetition=False),
     "ablation-transforms": ablated(gate=False, repetition=False),

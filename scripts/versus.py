@@ -42,17 +42,24 @@ def _example(description: str) -> str:
 
 
 class Clock:
-    """Seconds of each stage since the one before."""
+    """Seconds of each stage since the one before, and processor seconds, which other programs hardly change."""
 
     def __init__(self):
         self.seconds: dict[str, float] = {}
-        self.last = time.perf_counter()
+        self.processor: dict[str, float] = {}
+        self.last = time.perf_counter(), processor_seconds()
 
     def lap(self, stage: str) -> None:
         """Write down the time since the last lap."""
-        now = time.perf_counter()
-        self.seconds[stage] = now - self.last
+        now = time.perf_counter(), processor_seconds()
+        self.seconds[stage], self.processor[stage] = (b - a for a, b in zip(self.last, now, strict=True))
         self.last = now
+
+
+def processor_seconds() -> float:
+    """Return what all threads of this process, and its children that have ended, have used of the processors."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def run_child(script: str, child: str, python: str, folder: Path, options: argparse.Namespace) -> dict:
@@ -63,7 +70,7 @@ def run_child(script: str, child: str, python: str, folder: Path, options: argpa
     environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
     command = [python, script, "--child", child, "--folder", str(folder), *arguments]
     try:
-        subprocess.run(command, check=True, env=environment | {"UNLE_PROGRESS": "0"})
+        subprocess.run(command, check=True, env=environment | {"UNLE_PROGRESS": "0", "UNLE_CACHE": "0"})
     except FileNotFoundError:
         sys.exit(f"there is no Python at {python}; see the beginning of {__file__} for how to make an environment.")
     except subprocess.CalledProcessError as error:

@@ -19,7 +19,7 @@ from unle_bench.adversary import exact as exact_room
 from unle_bench.adversary import trials as trials_room
 from unle_bench.adversary.distances import is_wrong, kolmogorov, measures
 from unle_bench.adversary.exact import ByFactors, Conjugate
-from unle_bench.adversary.priors import Box, LogNormals, Normals
+from unle_bench.adversary.priors import Box, LogNormals, LogUniforms, Normals
 from unle_bench.adversary.rows import append_row, as_csv, by_simulator, line_of, read_rows, totals
 from unle_bench.adversary.simulators import epidemic
 from unle_bench.adversary.trials import Fitted, Trial, finished, run_adversary, run_trial, trials
@@ -53,7 +53,12 @@ def test_observations_are_three_always_the_same_and_possible(name):
 
 @pytest.mark.parametrize(
     "prior",
-    [Box((-1.0, 2.0), (1.0, 5.0)), Normals((1.0, 2.0), 0.6), LogNormals((0.1, -1.0), (0.5, 1.0))],
+    [
+        Box((-1.0, 2.0), (1.0, 5.0)),
+        Normals((1.0, 2.0), 0.6),
+        LogNormals((0.1, -1.0), (0.5, 1.0)),
+        LogUniforms((1e-6, 1.0), (1e-2, 1e4)),
+    ],
 )
 def test_priors_are_those_that_methods_see(prior):
     theta, same = prior.draw(2000, np.random.default_rng(0)), prior.for_methods()
@@ -172,7 +177,7 @@ def proposals(one, exact, n, rng):
     theta = np.concatenate([near, one.prior.draw(n, rng)])
     standard = np.linalg.solve(wide, (theta - mean).T)
     log_near = -0.5 * np.sum(standard**2, axis=0) - np.log(np.diag(wide)).sum() - len(mean) / 2 * np.log(2 * np.pi)
-    if isinstance(one.prior, Box):
+    if isinstance(one.prior, Box | LogUniforms):  # uniform in theta, or in log theta
         log_prior = one.prior.log_density(theta) - np.log(one.prior.high - one.prior.low).sum()
     else:
         log_prior = multivariate_normal.logpdf(theta, cov=one.prior.covariance)
@@ -186,7 +191,7 @@ def test_exact_draws_agree_with_importance_sampling(name):
     draws = exact.draws(4000, seed=2)
 
     def log_posterior(theta):
-        return one.prior.log_density(theta) + one.solution.log_likelihood(theta, x)
+        return one.prior.log_density(theta) + one.solution.log_likelihood_of_rows(theta, x)
 
     if isinstance(one.solution, Conjugate) and one.prior.dim > 4:  # too many parameters for weights: least squares
         a, b = one.solution.matrix / one.solution.sd, x / one.solution.sd
@@ -206,7 +211,7 @@ def test_exact_draws_agree_with_importance_sampling(name):
             theta[:, i] = rng.uniform(low, high, size=len(theta))
             assert weighted_distance(draws[:, i], theta[:, i], log_posterior(theta)) < FARTHEST
         return
-    theta, log_proposal = proposals(one, exact, 15_000, rng)
+    theta, log_proposal = proposals(one, exact, 15_000 if one.prior.dim < 5 else 60_000, rng)
     inside = np.isfinite(one.prior.log_density(theta))
     theta, log_proposal = theta[inside], log_proposal[inside]
     log_weights = log_posterior(theta) - log_proposal

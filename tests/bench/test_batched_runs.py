@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from unle import AUNLE, task
-from unle.compiling import RUNNER, large_program, meanwhile
+from unle.compiling import RUNNER, large_program, meanwhile, on_device
 from unle.errors import UnleWarning
-from unle.space.host_device import on_device
 from unle.train import EnergyTraining, GaussianTraining, Rows, make_splits
 from unle_bench.sweep.batched_runs import BatchedRuns, run_together
 

@@ -21,6 +21,7 @@ from unle_bench.adversary.priors import AbstractPrior, Normals
 
 Thetas = Float[np.ndarray, "n dim"]
 Data = Float[np.ndarray, " dim_x"]
+Observed = Data | Float[np.ndarray, "rows dim_x"]
 PerRow = Float[np.ndarray, " n"]
 Draw = Callable[[int, np.random.Generator], Thetas]
 LogFactor = Callable[[PerRow, int, Data], PerRow]
@@ -89,10 +90,10 @@ class AbstractSolution(abc.ABC):
         """Return log p(x, valid | theta) for rows of theta, up to a constant in theta."""
 
     @abc.abstractmethod
-    def draw_from(self, prior: AbstractPrior, x: Data) -> Draw:
+    def draw_from(self, prior: AbstractPrior, x: Observed) -> Draw:
         """Return a function that draws from the posterior."""
 
-    def solve(self, prior: AbstractPrior, x: Data) -> Exact:
+    def solve(self, prior: AbstractPrior, x: Observed) -> Exact:
         """Return the posterior at x."""
 
         def log_density(theta: Thetas) -> PerRow:
@@ -100,17 +101,18 @@ class AbstractSolution(abc.ABC):
             inside = np.isfinite(log_prior)
             found = np.full(len(theta), -np.inf)
             if inside.any():
-                found[inside] = log_prior[inside] + self._in_chunks(theta[inside], x)
+                found[inside] = log_prior[inside] + self.log_likelihood_of_rows(theta[inside], x)
             return found
 
         return Exact(self.draw_from(prior, x), log_density)
 
-    def _in_chunks(self, theta: Thetas, x: Data) -> PerRow:
-        parts = [self.log_likelihood(theta[k : k + CHUNK], x) for k in range(0, len(theta), CHUNK)]
-        return np.concatenate(parts)
+    def log_likelihood_of_rows(self, theta: Thetas, x: Observed) -> PerRow:
+        """Return log p(x | theta), summed over the rows of an observation that has several; theta in chunks."""
+        chunks = [theta[k : k + CHUNK] for k in range(0, len(theta), CHUNK)]
+        return np.concatenate([sum(self.log_likelihood(some, row) for row in np.atleast_2d(x)) for some in chunks])
 
-    def _log_density_of_z(self, prior: AbstractPrior, z: Thetas, x: Data) -> PerRow:
-        return prior.log_density_of_z(z) + self._in_chunks(prior.to_theta(z), x)
+    def _log_density_of_z(self, prior: AbstractPrior, z: Thetas, x: Observed) -> PerRow:
+        return prior.log_density_of_z(z) + self.log_likelihood_of_rows(prior.to_theta(z), x)
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class ByFactors(AbstractSolution):
         with np.errstate(divide="ignore"):
             return np.sum([self.log_factor(theta[:, i], i, x) for i in range(theta.shape[1])], axis=0)
 
-    def draw_from(self, prior: AbstractPrior, x: Data) -> Draw:
+    def draw_from(self, prior: AbstractPrior, x: Observed) -> Draw:
         """Lay a grid for every coordinate; the prior must have independent ones."""
         grids = [self._grid(prior, i, x) for i in range(prior.dim)]
 
@@ -189,7 +191,7 @@ class OnPlane(_ByLikelihood):
         function: takes theta and x, returns log p(x | theta).
     """
 
-    def draw_from(self, prior: AbstractPrior, x: Data) -> Draw:
+    def draw_from(self, prior: AbstractPrior, x: Observed) -> Draw:
         """Lay a grid over the plane."""
         assert prior.dim == 2
         low, high = prior.low, prior.high
@@ -227,7 +229,7 @@ class Conjugate(AbstractSolution):
         """Return the normal log density."""
         return -0.5 * np.sum((x - theta @ self.matrix.T) ** 2, axis=1) / self.sd**2
 
-    def draw_from(self, prior: AbstractPrior, x: Data) -> Draw:
+    def draw_from(self, prior: AbstractPrior, x: Observed) -> Draw:
         """Return draws of the normal posterior."""
         assert isinstance(prior, Normals)
         precision = np.linalg.inv(prior.covariance) + self.matrix.T @ self.matrix / self.sd**2
@@ -244,7 +246,7 @@ class ByTempering(_ByLikelihood):
         function: takes theta and x, returns log p(x | theta).
     """
 
-    def draw_from(self, prior: AbstractPrior, x: Data) -> Draw:
+    def draw_from(self, prior: AbstractPrior, x: Observed) -> Draw:
         """Move particles to the posterior; draws are chosen among them, with repeats only if more are asked for."""
         particles = prior.to_theta(self._particles(prior, x, np.random.default_rng(0)))
 
@@ -253,9 +255,9 @@ class ByTempering(_ByLikelihood):
 
         return draw
 
-    def _particles(self, prior: AbstractPrior, x: Data, rng: np.random.Generator) -> Thetas:
+    def _particles(self, prior: AbstractPrior, x: Observed, rng: np.random.Generator) -> Thetas:
         z = prior.to_z(prior.draw(PARTICLES, rng))
-        log_likelihood, temperature = self._in_chunks(prior.to_theta(z), x), 0.0
+        log_likelihood, temperature = self.log_likelihood_of_rows(prior.to_theta(z), x), 0.0
         while temperature < 1:
             following = _next_temperature(log_likelihood, temperature)
             weights = _probabilities((following - temperature) * log_likelihood)
@@ -268,7 +270,7 @@ class ByTempering(_ByLikelihood):
     def _moved(
         self,
         prior: AbstractPrior,
-        x: Data,
+        x: Observed,
         z: Thetas,
         log_likelihood: PerRow,
         temperature: float,
@@ -288,7 +290,7 @@ class ByTempering(_ByLikelihood):
             inside = np.isfinite(proposed_prior)
             proposed = np.full(n, -np.inf)
             if inside.any():
-                proposed[inside] = self._in_chunks(prior.to_theta(proposal[inside]), x)
+                proposed[inside] = self.log_likelihood_of_rows(prior.to_theta(proposal[inside]), x)
             with np.errstate(invalid="ignore"):
                 ratio = proposed_prior - log_prior + temperature * (proposed - log_likelihood)
             accepted = np.log(rng.uniform(size=n)) < ratio

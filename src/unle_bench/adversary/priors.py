@@ -217,6 +217,63 @@ class LogNormals(AbstractPrior):
         return z.sum(axis=1)
 
 
+@dataclass(frozen=True)
+class LogUniforms(AbstractPrior):
+    """Independent, each spread evenly over the decades between two positive numbers."""
+
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return len(self.lows)
+
+    @property
+    def low(self) -> Float[np.ndarray, " dim"]:
+        """Logarithms of the lower walls."""
+        return np.log(self.lows)
+
+    @property
+    def high(self) -> Float[np.ndarray, " dim"]:
+        """Logarithms of the upper walls."""
+        return np.log(self.highs)
+
+    @property
+    def edge(self) -> Float[np.ndarray, " dim"]:
+        """Close to the lower walls."""
+        return np.exp(self.low + FROM_THE_WALL * (self.high - self.low))
+
+    def draw(self, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n dim"]:
+        """Draw n theta."""
+        return np.exp(rng.uniform(self.low, self.high, size=(n, self.dim)))
+
+    def log_density(self, theta: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
+        """Return the log density of theta up to a constant, -inf outside."""
+        z = np.log(np.where(theta > 0, theta, np.nan))
+        hair = 1e-6 * (self.high - self.low)  # draws in single precision may lie on a wall
+        inside = ((z >= self.low - hair) & (z <= self.high + hair)).all(axis=1)
+        return np.where(inside, -z.sum(axis=1), -np.inf)
+
+    def for_methods(self) -> Prior:
+        """Return the same prior as methods take it."""
+        from numpyro import distributions as dist
+
+        return Prior(dist.LogUniform(np.asarray(self.lows, float), np.asarray(self.highs, float)))
+
+    def to_theta(self, z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        """Return exp z."""
+        return np.exp(z)
+
+    def to_z(self, theta: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
+        """Return log theta."""
+        return np.log(theta)
+
+    def log_slope(self, z: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
+        """Return the sum of z: d exp(z) / dz = exp(z)."""
+        return z.sum(axis=1)
+
+
 def cube(dim: int, low: float = -3.0, high: float = 3.0) -> Box:
     """Return the box with equal sides that most simulators have as a prior."""
     return Box((low,) * dim, (high,) * dim)

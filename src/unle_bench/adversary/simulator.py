@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.simulators import Batched, batched
-from unle_bench.adversary.exact import AbstractSolution, Exact
+from unle_bench.adversary.exact import AbstractSolution, Exact, Observed
 from unle_bench.adversary.priors import AbstractPrior
 
 OBSERVATIONS = ("typical", "tail", "edge")
@@ -34,6 +34,7 @@ class Adversary:
         simulations: that a method is given.
         edge: theta at which the third observation is simulated; the prior's own edge if None.
         given: observations that are not simulated, by name.
+        rows: of an observation; with more than one they are independent, at the same theta.
     """
 
     name: str
@@ -44,21 +45,34 @@ class Adversary:
     simulations: int = SIMULATIONS
     edge: tuple[float, ...] | None = None
     given: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    rows: int = 1
 
     @cached_property
-    def observations(self) -> dict[str, Float[np.ndarray, " dim_x"]]:
-        """Three data vectors, always the same.
+    def observations(self) -> dict[str, Observed]:
+        """Three data vectors, or tables of several rows, always the same.
 
         `typical` is the first valid row of the prior predictive; `tail` the one among four hundred whose distance from
         the middle exceeds that of 99 %, measured in the coordinate where it is largest; `edge` comes from a theta at
         the edge of the prior.
         """
         rng = np.random.default_rng([zlib.crc32(self.name.encode()), 1])
-        rows = _valid(self.simulate(self.prior.draw(ROWS, rng), rng))
+        theta = self.prior.draw(ROWS, rng)
+        x = self.simulate(theta, rng)
+        valid = np.isfinite(x).all(axis=1)
+        theta, x = theta[valid], x[valid]
+        far = _far(x)
         edge = self.prior.edge if self.edge is None else np.asarray(self.edge, float)
-        at_edge = _valid(self.simulate(np.tile(edge, (TRIES, 1)), rng))
-        found = {"typical": rows[0], "tail": rows[_far(rows)], "edge": at_edge[0]}
+        at_edge = self._valid_rows(edge, rng)
+        if self.rows == 1:
+            found = {"typical": x[0], "tail": x[far], "edge": at_edge[0]}
+        else:
+            found = {"typical": self._valid_rows(theta[0], rng), "tail": self._valid_rows(theta[far], rng)}
+            found = {name: x[: self.rows] for name, x in (found | {"edge": at_edge}).items()}
         return found | {name: np.asarray(x, float) for name, x in self.given.items()}
+
+    def _valid_rows(self, theta: Float[np.ndarray, " dim"], rng: np.random.Generator) -> Float[np.ndarray, "n dim_x"]:
+        x = self.simulate(np.tile(theta, (TRIES, 1)), rng)
+        return x[np.isfinite(x).all(axis=1)]
 
     def exact(self, observation: str) -> Exact:
         """Return the exact posterior at one of the observations."""
@@ -72,10 +86,6 @@ class Adversary:
 def observation_of(seed: int) -> str:
     """Return which observation a run with this seed is given: they take turns."""
     return OBSERVATIONS[seed % len(OBSERVATIONS)]
-
-
-def _valid(x: Float[np.ndarray, "n dim_x"]) -> Float[np.ndarray, "m dim_x"]:
-    return x[np.isfinite(x).all(axis=1)]
 
 
 def _far(x: Float[np.ndarray, "n dim_x"]) -> int:

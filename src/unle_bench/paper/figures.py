@@ -93,13 +93,9 @@ def _curves(results: ResultsQuery, methods: Sequence[str], *, with_published: bo
 
 
 def _describe(panels: dict[str, list[Series]], what: str) -> str:
-    parts = [
-        f"{task} {line.label} {', '.join(f'{b}: {v:.3g}' for b, v in zip(line.budgets, line.values, strict=True))}"
-        for task, lines in panels.items()
-        for line in lines
-        if not line.published
-    ]
-    return f"{what}. " + "; ".join(parts)
+    """Return the words that stand in for the curves: what is compared, where. Tables have the numbers."""
+    methods = dict.fromkeys(line.label for lines in panels.values() for line in lines if not line.published)
+    return f"{what}: {', '.join(methods)} on {', '.join(panels)}."
 
 
 def _compare(

@@ -107,12 +107,12 @@ def pictures_of(rows: list[dict[str, Any]], name: str) -> list[tuple[str, Drawn]
 
 def _how(rows: Sequence[Mapping[str, Any]]) -> str:
     conditions = [row["conditions"] for row in rows]
-    versions = [{"unle": c.get("versions", {}).get("unle", "?")} for c in conditions]
-    machines = [{"machine": c.get("machine") or c.get("device", "?")} for c in conditions]
+    versions = [{"unle": c.get("versions", {}).get("unle", "not recorded")} for c in conditions]
+    machines = [{"machine": c.get("machine") or c.get("device", "not recorded")} for c in conditions]
     return (
         f"{len(rows)} rows; {draws_of(rows)} draws per posterior; classifier:"
         f" {_kinds(conditions, 'classifier')}; observations and references: {sources(rows)};"
-        f" machines: {_kinds(machines, 'machine')}; unle {_kinds(versions, 'unle')}."
+        f" machines: {_kinds(machines, 'machine')}; versions of unle: {_kinds(versions, 'unle')}."
     )
 
 

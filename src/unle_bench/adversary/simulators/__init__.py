@@ -6,17 +6,21 @@ from unle_bench.adversary.simulators import (
     bounds,
     degenerate,
     dependence,
+    edges,
     failures,
     few,
     many,
     modes,
+    recurring,
     scaling,
     series,
+    shapes,
     tails,
 )
 
-ADVERSARIES: dict[str, Adversary] = {
-    one.name: one
-    for group in (tails, atoms, modes, bounds, dependence, degenerate, scaling, failures, few, series, many)
-    for one in group.SIMULATORS
-}
+GROUPS = (
+    *(tails, atoms, modes, bounds, dependence, degenerate, scaling, failures, few, series, many),
+    *(edges, recurring, shapes),
+)
+
+ADVERSARIES: dict[str, Adversary] = {one.name: one for group in GROUPS for one in group.SIMULATORS}

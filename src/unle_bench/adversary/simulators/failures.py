@@ -16,6 +16,8 @@ FAILS_RIGHT = 0.9  # where theta_1 is positive
 FAILS_ANYWHERE = 0.5
 FAILS_IN_CENTRE, RADIUS = 0.95, 0.6
 
+LIMIT, LIMIT_NOISE = 1.5, 0.6  # of what a detector can read
+
 Valid = Callable[[Float[np.ndarray, "n dim"]], Float[np.ndarray, " n"]]
 
 
@@ -45,6 +47,12 @@ def log_on_the_right(t: Float[np.ndarray, " n"], i: int, x: Float[np.ndarray, " 
 def valid_around_the_centre(theta: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
     """Return the probability of a valid simulation, low in a disc."""
     return np.where(np.hypot(theta[:, 0], theta[:, 1]) < RADIUS, 1 - FAILS_IN_CENTRE, 1.0)
+
+
+def overflow(theta: Float[np.ndarray, "n dim"], rng: np.random.Generator) -> Float[np.ndarray, "n dim"]:
+    """Return x = theta + .6 N, or nothing where a coordinate is beyond what the detector can read."""
+    x = theta + LIMIT_NOISE * rng.normal(size=theta.shape)
+    return np.where((x > LIMIT).any(axis=1, keepdims=True), np.nan, x)
 
 
 SIMULATORS: tuple[Adversary, ...] = (
@@ -80,5 +88,14 @@ SIMULATORS: tuple[Adversary, ...] = (
         lambda theta: sigmoid(-STEEPNESS * theta[:, 0]),
         ByFactors(lambda t, i, x: log_normal_density(x[i] - t, NOISE) - np.logaddexp(0.0, STEEPNESS * t)),
         {"typical": (1.0,), "edge": (2.0,)},
+    ),
+    Adversary(
+        "overflow",
+        "Simulations fail where their data are too large, and the observation is as large as it can be.",
+        cube(2),
+        overflow,
+        # p(valid | theta) p(x | theta, valid) is the density of x before anything failed
+        ByFactors(lambda t, i, x: log_normal_density(x[i] - t, LIMIT_NOISE)),
+        given={"typical": (1.45, 0.2)},
     ),
 )
