@@ -3,11 +3,15 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
+
+from unle.cli.console import _answer
 
 BUSY = """
 import hashlib, typer
@@ -22,14 +26,30 @@ def work(doing: str, amount: int):
 
 typer.run(work)
 """
+FORGETFUL = """
+import time, typer
+from unle.cli.console import plain_ending
+
+class Slow:
+    def __del__(self):  # Python prints and forgets an exception in here
+        print("ready", flush=True)
+        time.sleep(50)
+
+def work(doing: str, amount: int):
+    with plain_ending(lambda: "40 simulations are saved in runs/m; to go on: unle resume runs/m"):
+        Slow()
+        time.sleep(50)
+
+typer.run(work)
+"""
 ANSWER = "Ctrl-C: stopping"
 SAVED = "stopped; 40 simulations are saved in runs/m; to go on: unle resume runs/m"
 MINUTES, SECONDS = 2_000_000_000, 4_000_000  # of work
 
 
-def start(activity: str, work: int) -> subprocess.Popen:
+def start(activity: str, work: int, program: str = BUSY) -> subprocess.Popen:
     process = subprocess.Popen(
-        [sys.executable, "-c", BUSY, activity, str(work)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, activity, str(work)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -41,8 +61,8 @@ def start(activity: str, work: int) -> subprocess.Popen:
 def busy():
     processes = []
 
-    def begin(activity: str, work: int) -> subprocess.Popen:
-        processes.append(start(activity, work))
+    def begin(*arguments) -> subprocess.Popen:
+        processes.append(start(*arguments))
         return processes[-1]
 
     yield begin
@@ -67,6 +87,26 @@ def test_a_process_that_does_not_compile_finishes_its_step(busy):
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert errors.splitlines() == [SAVED]
+
+
+def test_an_interrupt_that_python_forgets_is_raised_again(busy):
+    process = busy("", 0, FORGETFUL)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors.splitlines() == [f"{ANSWER}; once more to stop without waiting.", SAVED]
+
+
+def test_an_interrupt_is_answered_also_when_python_forgets_it_first():
+    """On a busy machine Python may have dropped the exception before the answering thread wakes up."""
+    reader, writer = socket.socketpair()
+    reached, lost, said = threading.Event(), threading.Event(), []
+    reached.set()
+    lost.set()
+    with writer:
+        writer.send(bytes([signal.SIGINT, signal.SIGINT]))  # pressed once, and raised again
+    _answer(reader, reached, lost, said.append, lambda: "nothing was written.")
+    assert said == [f"{ANSWER}; once more to stop without waiting."]
 
 
 def test_the_second_interrupt_does_not_wait(busy):

@@ -5,11 +5,15 @@ A command that cannot do what was asked ends with one sentence and a non-zero ex
 Ctrl-C is answered at once, also while the main thread is in a compiler and hears of no signal.  Python hands a signal
 to the main thread between two of its instructions, and a compiler is one long instruction. The signal also writes a
 byte to a socket. A thread waits for that byte and answers.
+
+An exception in a callback of Python's garbage collector is printed and forgotten, also `KeyboardInterrupt`: it is
+raised once more, outside of the callback.
 """
 
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 import warnings
@@ -24,6 +28,7 @@ from unle.errors import UnleError, UnleWarning
 from unle.progress import close_display, present_activity, progress
 
 STOPPED = 130  # the exit status that shells give to Ctrl-C
+SECONDS_TO_RAISE_AGAIN = 0.05  # an interrupt that was lost in a callback
 SECONDS_TO_REACT = 1.0  # for the main thread, before it counts as busy in a compiler
 FILE_WIDTH = 120  # columns of a table that goes to a file or a pipe
 PARAGRAPH = "\n\n"  # before the details of an error, such as the traceback of a user's simulator
@@ -34,16 +39,13 @@ CLOCK: dict[str, float] = {}  # when the process started, if the command line is
 def answering_interrupts(say: Callable[[str], None], saved: Callable[[], str]) -> Iterator[None]:
     """Answer Ctrl-C inside the block: with a sentence at once, then by `KeyboardInterrupt` in the main thread.
 
-    A process that compiles has nothing to lose and ends without waiting; so does one that gets Ctrl-C twice.
-
-    Args:
-        say: writes a sentence.
-        saved: says what of the work is kept, as the second half of a sentence.
+    A process that compiles has nothing to lose and ends without waiting; so does one that gets Ctrl-C twice.  `saved`
+    says what of the work is kept, as the second half of a sentence.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    reached = threading.Event()
+    reached, lost = threading.Event(), threading.Event()
     reader, writer = socket.socketpair()
     writer.settimeout(0.0)
 
@@ -51,25 +53,42 @@ def answering_interrupts(say: Callable[[str], None], saved: Callable[[], str]) -
         reached.set()
         raise KeyboardInterrupt
 
+    def raise_again(ignored: Any) -> None:
+        if ignored.exc_type is KeyboardInterrupt:
+            lost.set()
+            main = threading.main_thread().ident
+            threading.Timer(SECONDS_TO_RAISE_AGAIN, signal.pthread_kill, [main, signal.SIGINT]).start()
+        else:
+            hook_before(ignored)
+
+    hook_before, sys.unraisablehook = sys.unraisablehook, raise_again
     before = signal.signal(signal.SIGINT, raise_interrupt)
     fd_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    thread = threading.Thread(target=_answer, args=(reader, reached, say, saved), daemon=True)
+    thread = threading.Thread(target=_answer, args=(reader, reached, lost, say, saved), daemon=True)
     thread.start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(fd_before)
         signal.signal(signal.SIGINT, before)
+        sys.unraisablehook = hook_before
         writer.close()  # ends the thread
 
 
 def _answer(
-    reader: socket.socket, reached: threading.Event, say: Callable[[str], None], saved: Callable[[], str]
+    reader: socket.socket,
+    reached: threading.Event,
+    lost: threading.Event,
+    say: Callable[[str], None],
+    saved: Callable[[], str],
 ) -> None:
     interrupts = 0
     with reader:
         while received := reader.recv(1):
             if received[0] != signal.SIGINT:
+                continue
+            if interrupts and lost.is_set():  # the same interrupt, raised again; the first is always answered
+                lost.clear()
                 continue
             interrupts += 1
             if interrupts == 1:
@@ -101,8 +120,7 @@ def counted(number: int, thing: str) -> str:
 def plain_ending(saved: Callable[[], str] = lambda: "nothing was written.") -> Iterator[None]:
     """Turn errors, warnings and Ctrl-C inside the block into one sentence each.
 
-    Args:
-        saved: called after Ctrl-C; says what of the work is kept, as the second half of a sentence.
+    `saved` is called after Ctrl-C; it says what of the work is kept, as the second half of a sentence.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("always", UnleWarning)
@@ -178,14 +196,7 @@ def start_clock() -> None:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int = 1) -> None:
-    """Print a table to standard output.
-
-    Args:
-        title: above the table.
-        columns: their heads.
-        rows: the cells, as text.
-        numbers_from: columns from this one on hold numbers and are set flush right.
-    """
+    """Print a table to standard output; columns from `numbers_from` on are set flush right."""
     import sys
 
     from rich import box
