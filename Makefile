@@ -24,7 +24,7 @@ demo: $(STAMP)
 # Types are checked while the tests run; what was found is printed after them.
 test: lint
 	@log=$$(mktemp); $(BIN)/basedpyright src > $$log 2>&1 & types=$$!; \
-	$(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder; tests=$$?; \
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$types; types=$$?; cat $$log; rm -f $$log; \
 	test $$tests -eq 0 && test $$types -eq 0
 

@@ -39,6 +39,9 @@ _cache.enable_compile_cache()
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # Files that take longest come first: a long file that begins last leaves all processes but one waiting.
 LONG = ("methods", "test_cli.py", "statistical", "report", "train", "posterior", "samplers", "diagnose")
+# Files that share fixtures of the session, and programs: they stay together.
+TOGETHER = {f"tests/methods/{name}.py": "small AUNLE" for name in ("test_aunle", "test_laws")}
+PROCESSES = {}  # group of tests -> the processes that ran some of them
 
 
 def pytest_configure(config):
@@ -53,9 +56,35 @@ def pytest_collection_modifyitems(items):
         return LONG.index(room) if room in LONG else len(LONG)
 
     items.sort(key=rank)
-    for item in items:  # a file stays in one process; files that name a group stay together, and compile once
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(HERE))))
+
+
+def group_of(nodeid):
+    """Return what a test shares its process with: its file, or several files."""
+    file = nodeid.split("::")[0]
+    return TOGETHER.get(file, file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A file stays in one process, or all of them would make its fixtures and compile its programs."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return group_of(nodeid)
+
+    return ByGroup(config, log)
+
+
+def pytest_runtest_logreport(report):
+    PROCESSES.setdefault(group_of(report.nodeid), set()).add(getattr(report, "worker_id", ""))
+
+
+def pytest_sessionfinish(session):
+    torn = [group for group, processes in PROCESSES.items() if len(processes) > 1]
+    if torn:  # all tests pass then, and take twice as long
+        print(f"\nexpected every group of tests in one process; got several for {', '.join(torn[:3])}, ...")
+        session.exitstatus = 1
 
 
 @pytest.fixture(autouse=True)
@@ -84,13 +113,20 @@ def strict_ranks():
         yield
 
 
-@pytest.fixture(scope="module")
-def browser():
-    """Chromium, where it and playwright are installed."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra browser")
+@pytest.fixture(scope="session")
+def chromium():
+    """How playwright starts Chromium, where both are installed."""
+    pytest.importorskip("playwright", reason="needs the extra browser")
     if BROWSER is None:
         pytest.skip("no Chromium is installed")
-    with playwright.sync_playwright() as driver:
-        engine = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+    return {"executable_path": BROWSER, "args": ["--no-sandbox", "--disable-gpu"]}
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        engine = driver.chromium.launch(**chromium)
         yield engine
         engine.close()

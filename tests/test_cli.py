@@ -124,6 +124,24 @@ def test_the_same_command_again_repeats_nothing(finished):
     assert (finished.out / "draws.nc").stat().st_mtime_ns == before
 
 
+def test_a_run_that_was_killed_while_it_was_checked_makes_its_checks(finished, monkeypatch, tmp_path):
+    copy, checked = tmp_path / "copy", []
+    command = ("resume", copy, finished.folder / "model.py")
+    shutil.copytree(finished.out, copy)
+    monkeypatch.setattr("unle.cli.run.report_after", lambda run, model, stages: checked.append(run.path))
+    assert "its checks are still to be made" in unle(*command).stderr
+    assert checked == [copy]
+    (copy / "report.html").write_text("a report")
+    assert "its checks are still to be made" in unle(*command).stderr  # of checks that are not there
+    monkeypatch.setattr("unle.cli.run.findings_kept", lambda run: None)
+    (copy / "checks.json").write_text("{}")
+    assert "complete; nothing was repeated" in unle(*command).stderr
+    assert len(checked) == 2
+    os.utime(copy / "draws.nc")  # drawn anew, after a larger budget
+    assert "its checks are still to be made" in unle(*command).stderr
+    assert "complete; nothing was repeated" in unle(*command, "--no-report").stderr
+
+
 def test_simulations_are_reused_when_the_fit_is_missing(finished, tmp_path):
     """A run that died while training."""
     copy = tmp_path / "copy"
@@ -156,7 +174,7 @@ def test_simulations_made_elsewhere_are_used(finished, tmp_path):
     assert finished.calls() == calls
     draws = Draws.load(tmp_path / "brought/draws.nc")
     np.testing.assert_array_equal(draws.values, Draws.load(finished.out / "draws.nc").values)
-    assert unle("resume", tmp_path / "brought").exit_code == 0
+    assert unle("resume", tmp_path / "brought", "--no-report").exit_code == 0
     other = np.load(tmp_path / "sims.npz")
     np.savez(tmp_path / "sims.npz", theta=other["theta"], x=other["x"] + 1)
     assert "simulations_sha256 was" in one_sentence(unle(*command))
@@ -359,7 +377,7 @@ def test_an_observation_of_another_length_is_refused_before_training(finished, t
     ("arguments", "complaint"),
     [
         (["run", "two_mons"], "did you mean two_moons?"),
-        (["run", "missing.py"], "there is no file missing.py"),
+        (["run", "missing.py"], "there is no file missing.py in "),
         (["run", "two_moons", "--method", "magic"], "among aunle"),
         (["run", "two_moons", "--observation", "11"], "from 1 to 10"),
         (["run", "two_moons", "--check"], "--observation 1"),

@@ -20,11 +20,11 @@ def unle(*arguments):
     ("options", "complaint"),
     [
         (["--method", "nle", "--rounds", 3], "--method sunle or snle only; nle has one round"),
-        (["--method", "nle", "--posterior", "divi"], "nle has a normaliser"),
+        (["--method", "nle", "--normaliser", "divi"], "nle has a normaliser"),
         (["--method", "aunle", "--flow", "maf"], "aunle has no flow"),
         (["--method", "nle", "--flow", "glow"], "expected --flow to be maf or spline; got 'glow'"),
         (["--method", "nle", "--sliced"], "nle matches no scores"),
-        (["--method", "smnle", "--posterior", "online"], "expected --posterior to be divi or exchange"),
+        (["--method", "smnle", "--normaliser", "online"], "expected --normaliser to be divi or exchange"),
         (["--method", "smnle", "--members", 3], "expected no --members"),
         (["--method", "guess"], "aunle, sunle, nle, snle, smnle"),
     ],
@@ -42,7 +42,7 @@ def test_options_that_a_method_would_ignore_are_refused(options, complaint, tmp_
     [
         ["--method", "nle", "--flow", "spline", "--budget", 100],
         ["--method", "snle", "--budget", 120, "--rounds", 2],
-        ["--method", "smnle", "--sliced", "--posterior", "divi", "--budget", 100],
+        ["--method", "smnle", "--sliced", "--normaliser", "divi", "--budget", 100],
     ],
     ids=["nle", "snle", "smnle"],
 )

@@ -33,7 +33,7 @@ def test_a_run_of_the_paper_is_kept_and_said_to_be_one(tmp_path, monkeypatch, ch
     [
         (["--members", "3"], "--members"),
         (["--method", "nle"], "aunle or sunle"),
-        (["--method", "sunle", "--posterior", "tilted"], "exchange"),
+        (["--method", "sunle", "--normaliser", "tilted"], "exchange"),
         (["--memory", "1GB"], "--memory"),
     ],
 )

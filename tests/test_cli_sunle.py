@@ -23,7 +23,7 @@ def test_rounds_need_an_observation_and_belong_to_sunle(tmp_path):
     result = unle("run", "bimodal", "--rounds", 3, "--observation", 1, "--out", tmp_path / "run")
     assert result.exit_code != 0
     assert "--method sunle or snle only" in result.output
-    result = unle("run", "bimodal", *SETTINGS, *ENDING, "--posterior", "guess", "--out", tmp_path / "run")
+    result = unle("run", "bimodal", *SETTINGS, *ENDING, "--normaliser", "guess", "--out", tmp_path / "run")
     assert result.exit_code != 0
     assert "divi, online, exchange" in result.output
 
@@ -58,8 +58,9 @@ def test_a_run_keeps_its_rounds_and_goes_on_where_it_stopped(tmp_path):
 
 
 def test_options_of_another_method_are_refused(tmp_path):
-    for option, method in (("--no-repetition", "sunle"), ("--every-round", "aunle")):
-        command = ["run", "two_moons", "--observation", "1", "--method", method, option, "--out", str(tmp_path / "run")]
+    for options, method in ((["--no-repetition"], "sunle"), (["--proposals", "bases"], "aunle")):
+        command = ["run", "two_moons", "--observation", "1", "--method", method, *options]
+        command += ["--out", str(tmp_path / "run")]
         result = CliRunner().invoke(app, command)
         assert result.exit_code != 0
-        assert f"expected {option.replace('no-', '')} with --method" in result.output
+        assert f"expected {options[0].replace('no-', '')} with --method" in result.output

@@ -148,7 +148,7 @@ def test_rounds_that_do_not_continue(tmp_path, then):
 @pytest.mark.parametrize("steps", range(1, 7))
 def test_a_top_up_that_is_cut_short_can_be_made_again(tmp_path, monkeypatch, steps):
     """A crash at any point: after so many changes of files."""
-    from unle.store import safe_files, top_up
+    from unle.store import run_directory, safe_files
 
     settings = {"method": "sunle", "budget": 100, "rounds": 2, "seed": 0}
     run = RunDirectory.create(tmp_path / "run", settings)
@@ -169,9 +169,13 @@ def test_a_top_up_that_is_cut_short_can_be_made_again(tmp_path, monkeypatch, ste
         return function
 
     with monkeypatch.context() as patch:
-        for module, name in ((top_up, "write_atomically"), (top_up, "write_sealed"), (safe_files, "write_atomically")):
+        for module, name in (
+            (run_directory, "write_atomically"),
+            (run_directory, "write_sealed"),
+            (safe_files, "write_atomically"),
+        ):
             patch.setattr(module, name, fails(getattr(module, name)))
-        patch.setattr(top_up, "_make", fails(top_up._make))
+        patch.setattr(run_directory, "_make", fails(run_directory._make))
         with pytest.raises(OSError, match="power"):
             create_or_top_up(tmp_path / "run", settings | {"budget": 200})
     topped = create_or_top_up(tmp_path / "run", settings | {"budget": 200})

@@ -1,11 +1,12 @@
 """Numbers as users have them: lists, NumPy, pandas, xarray, PyTorch and JAX arrays, and whole numbers written 1e3.
 
-What comes from outside passes through `as_array` or `as_count` once.  No library is imported here: objects are
-recognised by what they offer.  `brief` is for the way back: a short text about settings.
+What comes from outside passes through `as_array`, `as_count` or `as_seed` once.  No library is imported here: objects
+are recognised by what they offer.  `brief` is for the way back: a short text about settings.
 """
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,10 @@ import numpy as np
 
 from unle.errors import InputError
 
-__all__ = ["as_array", "as_count", "brief", "column_names"]
+__all__ = ["as_array", "as_count", "as_seed", "brief", "column_names"]
+
+LARGEST_COUNT = 2**31 - 1
+SEEDS = range(-(2**63), 2**63)  # what a key of JAX is made from
 
 
 def as_array(values: Any, name: str) -> np.ndarray:
@@ -21,11 +25,11 @@ def as_array(values: Any, name: str) -> np.ndarray:
 
     Args:
         values: an array, a list, a table of pandas, an object of xarray, a tensor of PyTorch (also one that requires a
-            gradient), or a dictionary of columns.
+            gradient), or a dictionary of columns. What pandas calls missing, and what a mask of NumPy hides, is NaN.
         name: of the argument, for the message.
 
     Raises:
-        InputError: it holds something else than numbers.
+        InputError: it holds something else than real numbers.
 
     Example:
         >>> from unle.arrays import as_array
@@ -33,10 +37,31 @@ def as_array(values: Any, name: str) -> np.ndarray:
         [[1.0, 3.0], [2.0, 4.0]]
     """
     try:
-        return np.asarray(_on_host(values), dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError):
-        kind = type(values).__name__
-        raise InputError(f"expected `{name}` as an array of numbers; got {kind}; try np.asarray(...).") from None
+        array = np.asarray(_on_host(values))
+        if array.dtype.kind in "cmM":  # NumPy would drop imaginary parts, and take dates for nanoseconds
+            raise TypeError
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):
+        raise InputError(f"expected `{name}` as an array of numbers; got {_what_is_odd(values)}.") from None
+
+
+def _what_is_odd(values: Any) -> str:
+    """Say what in the values is no real number, as far as one can tell, and what to try."""
+    kind = type(values).__name__
+    if isinstance(values, str | os.PathLike):  # the name of a file, most likely
+        return f"{str(values)!r}; try np.loadtxt(...)"
+    if isinstance(values, list | tuple) and all(isinstance(row, list | tuple) for row in values):
+        lengths = {len(row) for row in values}
+        if len(lengths) > 1:
+            return f"a {kind} of rows with {min(lengths)} to {max(lengths)} numbers; try rows of one length"
+    table: Any = values
+    for label in column_names(values):
+        try:
+            as_array(table[label], label)
+        except InputError:
+            return f"a {kind} whose column {label!r} holds something else; try leaving it out, or a code for it"
+    dtype = getattr(values, "dtype", None)
+    return kind + (f" of {dtype}" if dtype is not None else "") + "; try real numbers, such as np.asarray(..., float)"
 
 
 def column_names(values: Any) -> tuple[str, ...]:
@@ -55,30 +80,49 @@ def column_names(values: Any) -> tuple[str, ...]:
     return names if all(isinstance(name, str) for name in names) else ()
 
 
-def as_count(n: Any, what: str = "draws") -> int:
+def as_count(n: Any, what: str = "draws", name: str = "n") -> int:
     """Return a positive whole number, also from a float such as 1e3.
 
     Args:
         n: the number.
         what: is counted, for the message.
-
-    Raises:
-        InputError: it is not whole, not positive, or not a number.
+        name: of the argument, for the message.
 
     Example:
         >>> from unle.arrays import as_count
         >>> as_count(1e3)
         1000
     """
+    example = 10 if name == "rounds" else 1000
     try:
         value = float(n)
     except (TypeError, ValueError):
         value = math.nan
     if isinstance(n, bool) or not math.isfinite(value) or value != int(value):
-        raise InputError(f"expected a whole number of {what}; got n = {n!r}; try n=1000.")
+        raise InputError(f"expected a whole number of {what}; got {name} = {n!r}; try {name}={example}.")
     if value < 1:
-        raise InputError(f"expected a positive number of {what}; got n = {n!r}; try n=1000.")
+        raise InputError(f"expected a positive number of {what}; got {name} = {n!r}; try {name}={example}.")
+    if value > LARGEST_COUNT:
+        raise InputError(f"expected at most {LARGEST_COUNT:,} {what}; got {name} = {n!r}; try {name}={example}.")
     return int(value)
+
+
+def as_seed(seed: Any) -> int:
+    """Return a seed as a whole number: there is no default source of randomness.
+
+    Example:
+        >>> from unle.arrays import as_seed
+        >>> as_seed(7)
+        7
+    """
+    try:
+        value = int(seed)
+        whole = bool(value == seed)
+    except (TypeError, ValueError, OverflowError):
+        value, whole = 0, False
+    if not whole or value not in SEEDS:
+        raise InputError(f"expected a whole number as seed; got {seed!r}; try seed=0.")
+    return value
 
 
 def brief(settings: Any) -> str:
@@ -111,7 +155,12 @@ def _on_host(values: Any) -> Any:
     if isinstance(values, Mapping):
         return np.stack([np.asarray(_on_host(column), dtype=np.float64) for column in values.values()], axis=-1)
     if hasattr(values, "detach"):  # a tensor of PyTorch, which refuses to become an array where it has a gradient
-        return values.detach().cpu().numpy()
+        tensor = values.detach().cpu()
+        return (tensor.float() if str(getattr(tensor, "dtype", "")) == "torch.bfloat16" else tensor).numpy()
+    if isinstance(values, np.ma.MaskedArray):
+        return np.ma.filled(values.astype(np.float64), np.nan)
+    if hasattr(values, "isna") and hasattr(values, "to_numpy"):  # of pandas, whose NA is no number
+        return values.to_numpy(na_value=np.nan)
     if isinstance(values, list | tuple) and any(hasattr(item, "detach") for item in values):
         return [_on_host(item) for item in values]
     return values

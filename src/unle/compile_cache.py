@@ -34,12 +34,17 @@ def enable_compile_cache() -> Path | None:
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of this kind of processor, for which programs are compiled; None if it is switched off."""
+    """Return the folder for so many processors of this kind; None if no programs are kept."""
     chosen = os.environ.get(VARIABLE)
     if chosen == "0":
         return None
     root = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unle"
-    return root / f"{platform.machine()}-{_processor()}"
+    return root / f"{platform.machine()}-{_processor()}-{_cores()}"
+
+
+def _cores() -> int:
+    """Return how many processors this process may use: a program is compiled for that many."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def remove_oldest(folder: Path, most: int) -> None:

@@ -1,24 +1,43 @@
-"""How large programs are compiled: with options that suit them, and while something else runs.
+"""What is compiled, how and when, and what need not be.
 
-Compiling takes a processor as long as training does, and needs the shapes of the arrays only: with a second core the
-next program is ready when the one before it ends.
+A large program takes a processor as long as training does, and needs the shapes of its arrays only: with a second core
+the next program is ready when the one before it ends.
+
+Small programs are better not made at all.  `jax.numpy.asarray` compiles one for every new shape and type.  That is
+nothing once, but a fit begins with dozens of them, which together take seconds, most on a GPU.  So arrays and keys are
+made on the host (`on_device`, `split`, `keys`), where a program that runs once is ready sooner.
 """
 
 import functools
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Key, PRNGKeyArray
 
 from unle.compile_cache import enable_compile_cache
 from unle.progress import activity
 
-__all__ = ["PROGRAMS", "RUNNER", "cores", "large_program", "meanwhile"]
+__all__ = [
+    "PROGRAMS",
+    "RUNNER",
+    "cores",
+    "key_of",
+    "keys",
+    "large_program",
+    "meanwhile",
+    "on_device",
+    "on_host",
+    "split",
+]
 
 PRECOMPILE_VARIABLE = "UNLE_AHEAD"  # of the environment; set to 0, nothing is compiled before it is needed
 
@@ -121,8 +140,7 @@ def cores() -> int:
 def meanwhile(compile_program: Callable[[], Any]) -> Iterator[None]:
     """Compile a program in a thread while the block runs, and wait for it at the end.
 
-    Args:
-        compile_program: compiles it.  An error is ignored here: the program raises it again when it is called.
+    An error is ignored here: the program raises it again when it is called.
     """
     if os.environ.get(PRECOMPILE_VARIABLE) == "0" or cores() < 2 or RUNNER.get() is not None:
         yield
@@ -143,3 +161,68 @@ def _quietly(compile_program: Callable[[], Any]) -> None:
         compile_program()
     except Exception:  # noqa: BLE001, S110  (raised again by the program when it is called)
         pass
+
+
+def on_device(values: Any, dtype: Any = np.float32) -> Array:
+    """Return the values as a JAX array, converted on the host.
+
+    Example:
+        >>> from unle.compiling import on_device
+        >>> on_device([1.0, 2.0]).dtype
+        dtype('float32')
+    """
+    return jax.device_put(np.asarray(values, dtype))
+
+
+def key_of(seed: int) -> PRNGKeyArray:
+    """Return `jax.random.key(seed)`, made on the host.
+
+    Example:
+        >>> import jax.random as jr
+        >>> from unle.compiling import key_of
+        >>> bool(key_of(7) == jr.key(7))
+        True
+    """
+    if jax.config.jax_default_prng_impl != "threefry2x32" or not 0 <= seed < 2**31:  # pyright: ignore[reportAttributeAccessIssue]
+        return jr.key(seed)
+    return jr.wrap_key_data(jax.device_put(np.array([0, seed], np.uint32)))
+
+
+def split(key: PRNGKeyArray, n: int) -> tuple[PRNGKeyArray, ...]:
+    """Return n independent keys, made on the host.
+
+    Example:
+        >>> import jax.random as jr
+        >>> from unle.compiling import split
+        >>> [key.shape for key in split(jr.key(0), 2)]
+        [(), ()]
+    """
+    return tuple(map(jr.wrap_key_data, _words(key, n)))
+
+
+def keys(key: PRNGKeyArray, *shape: int) -> Key[Array, "..."]:
+    """Return an array of independent keys, made on the host: those of `split`, in order.
+
+    Example:
+        >>> import jax.random as jr
+        >>> from unle.compiling import keys
+        >>> keys(jr.key(0), 4, 2).shape
+        (4, 2)
+    """
+    words = _words(key, math.prod(shape))
+    return jr.wrap_key_data(jax.device_put(words.reshape(*shape, words.shape[1])))
+
+
+def _words(key: PRNGKeyArray, n: int) -> np.ndarray:
+    # A program of the device that splits keys takes a quarter of a second to compile, for every number of them.
+    data = np.asarray(jr.key_data(key))
+    return np.random.SeedSequence(data.tolist()).generate_state(n * data.size).reshape(n, data.size)
+
+
+def on_host() -> AbstractContextManager[Any]:
+    """Run the programs of the block on the host, for work that is done once per fit; their results are left there."""
+    try:
+        host = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX was told to leave the host alone
+        return nullcontext()
+    return jax.default_device(host)

@@ -47,11 +47,7 @@ _LOCK = threading.RLock()
 
 
 def enabled(on: bool) -> None:  # noqa: FBT001  (the boolean is the whole message)
-    """Switch progress output on or off for this process.
-
-    Args:
-        on: False silences every bar opened from now on. `UNLE_PROGRESS=0` in the environment does the same.
-    """
+    """Switch progress output on or off for this process, as `UNLE_PROGRESS=0` in the environment does."""
     _SWITCH["on"] = on
 
 
@@ -98,12 +94,7 @@ class AbstractBar(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, k: int = 1, *, note: str = "") -> None:
-        """Report that `k` more units are done.
-
-        Args:
-            k: the number of units finished since the last call.
-            note: a few words shown beside the bar, such as the current loss; empty keeps the last ones.
-        """
+        """Report that `k` more units are done; `note` is a few words beside the bar, empty keeps the last ones."""
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from unle.diagnose import CHECKS, Calibration, Findings, FittedRun, calibrate, coverage, run_checks, sbc, tarp
 from unle.diagnose.calibration_sampling import weigh_around_modes, weigh_many
+from unle.diagnose.likelihoods import log_likelihood_table
 from unle.diagnose.record import NotMade
 from unle.errors import InputError
 from unle.models import TractableLikelihood
@@ -187,6 +188,27 @@ def test_a_dear_simulator_is_not_run_unasked():
         _ = found.replicas
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.05])
+def test_where_most_simulations_fail_more_are_made_if_they_are_quick(seconds):
+    """One in twelve is valid: 500 leave 42 replicas, too few.  Twelve times as many leave 500, with an error of 22.
+
+    600 simulations of 0.05 seconds are all that half a minute allows: then checks are still missing.
+    """
+
+    def fails(theta, rng):
+        return theta + NOISE * rng.normal(size=2) if rng.uniform() < 1 / 12 else np.full(2, np.nan)
+
+    values = np.array([0.3, -0.2]) + NOISE * np.random.default_rng(6).normal(size=(4, 1000, 2))
+    draws = Draws(values, ("a", "b"), np.array([[0.31, -0.21]]), 0)
+    found = evidence(rows=20, simulator=fails, seconds=seconds, draws=draws)
+    if seconds:
+        assert found.replica_pairs.valid.size == 500
+        return
+    # The share of valid ones is itself known to sqrt(12 / 500) = 15 % from the first 500.
+    assert abs(found.replica_pairs.valid.sum() - 500) < 4 * 500 * 0.15
+    assert len(found.replicas) == found.replica_pairs.valid.sum()
+
+
 def test_wrong_requests_are_refused(pairs):
     with pytest.raises(InputError, match="rows of theta"):
         calibrate(posterior(NOISE), pairs[0][:3], pairs[1])
@@ -194,3 +216,11 @@ def test_wrong_requests_are_refused(pairs):
         run_checks(evidence(rows=20), ["clod"])
     with pytest.raises(InputError, match="densities"):
         coverage(Calibration.of_draws(np.zeros((30, 1)), np.zeros((30, 1)), np.zeros((30, 5, 1))))
+
+
+def test_a_table_made_in_blocks_is_the_whole_table():
+    rng = np.random.default_rng(5)
+    theta, data = rng.normal(size=(7, 2)), rng.normal(size=(60, 1, 2))  # the third block is not full
+    table = log_likelihood_table(Normal(jnp.asarray(0.5)), theta, data)
+    expected = -0.5 * (((data - theta) / 0.5) ** 2).sum(axis=-1) - 2 * np.log(0.5)
+    np.testing.assert_allclose(table, expected, rtol=1e-5, atol=1e-5)

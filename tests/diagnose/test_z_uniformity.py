@@ -8,7 +8,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from unle.diagnose import ZUniformity, z_uniformity
-from unle.diagnose.z_estimates import sd_without_noise
+from unle.diagnose.z_of_theta import sd_without_noise
 from unle.errors import InputError
 from unle.models import (
     AbstractEnergy,

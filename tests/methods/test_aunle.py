@@ -23,7 +23,6 @@ PRIOR = Prior.normal([0.0], [1.0], names=["a"])
 SAMPLER = TemperedSmc(islands=2, particles=1000, sweep=Sweep(walks=6, langevin=0), settle=1)
 SD = 17**-0.5  # of the posterior: its precision is 1 + 4 / 0.25
 DRAWS = 4000
-pytestmark = pytest.mark.xdist_group("small AUNLE")
 
 
 def simulated(noise, seed=0):

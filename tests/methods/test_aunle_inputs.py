@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 import unle
-from unle.methods.simulation_inputs import valid_pairs
-from unle.methods.training_pairs import order_of_rows, standardised_pairs
+from unle.methods.training_pairs import order_of_rows, standardised_pairs, valid_pairs
 
 
 @pytest.fixture(scope="module")

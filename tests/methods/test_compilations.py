@@ -21,7 +21,7 @@ from unle.train import (
     PairedChains,
     Rows,
     energy_fit,
-    gaussian_fits,
+    gaussian_training,
 )
 
 PRIOR = Prior.normal([0.0], [1.0], names=["a"])
@@ -55,7 +55,7 @@ def method(training=PAIRED, normaliser=DIVI, **parts):
 def traces(monkeypatch):
     """Count how often the training steps of bases and energies are traced."""
     counted = {}
-    for module in (gaussian_fits, energy_fit):
+    for module in (gaussian_training, energy_fit):
         plain = module._chunk.__wrapped__
         counted[module] = eqx.debug.assert_max_traces(plain, max_traces=1000)
         monkeypatch.setattr(module, "_chunk", eqx.filter_jit(counted[module]))
@@ -65,14 +65,14 @@ def traces(monkeypatch):
 @pytest.mark.slow
 def test_ten_rounds_compile_their_training_once(traces):
     method(proposals="bases").run([0.0], budget=400, rounds=10, seed=1)
-    assert traces(gaussian_fits) == 1
+    assert traces(gaussian_training) == 1
     assert traces(energy_fit) == 1  # after the last round; for the energies that see theta and those that do not
 
 
 @pytest.mark.slow
 def test_energies_that_only_propose_are_compiled_once_more_if_they_are_of_another_kind(traces):
     method().run([0.0], budget=400, rounds=10, seed=1)
-    assert traces(gaussian_fits) == 1
+    assert traces(gaussian_training) == 1
     # Tilted ones propose, over one or two kinds of bases; conditional ones come after.
     assert 2 <= traces(energy_fit) <= 3
 
@@ -86,7 +86,7 @@ def test_tilted_energies_that_propose_and_that_make_the_posterior_share_a_progra
 @pytest.mark.slow
 def test_energies_in_every_one_of_ten_rounds_compile_at_most_twice(traces):
     method(proposals="energies").run([0.0], budget=400, rounds=10, seed=1)
-    assert traces(gaussian_fits) == 1
+    assert traces(gaussian_training) == 1
     assert 1 <= traces(energy_fit) <= 2
 
 

@@ -15,7 +15,6 @@ from unle.models import GivenValid
 from unle.train import BaseParticles, DataParticles, EnergyTraining
 
 ROWS, DRAWS, NOISE = 600, 4000, 0.5  # valid rows in every test
-pytestmark = pytest.mark.xdist_group("small AUNLE")
 
 
 def example(name):

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from unle.methods import SUNLE, region_fit
-from unle.methods.neighbourhood import REACH, Neighbourhood
-from unle.methods.round_history import Round
+from unle.methods.region_fit import REACH, TWO_THIRDS, Neighbourhood
+from unle.methods.round_state import Round
 from unle.methods.rounds import RoundState
 from unle.models import AlwaysValid
 from unle.space import Prior
@@ -26,7 +27,9 @@ def test_a_box_around_the_observation_in_units_of_the_data():
     rng = np.random.default_rng(0)
     w = rng.normal([0.0, 5.0], [1.0, 10.0], size=(20_000, 2))
     box = Neighbourhood.of(np.array([[0.0, 5.0]]), w)
-    np.testing.assert_allclose(box.reach, [REACH * 1.0, REACH * 10.0], rtol=0.05)
+    # The error of a quantile is sqrt(p (1 - p) / n) over the density there, of |z| at 1.
+    error = np.sqrt(TWO_THIRDS * (1 - TWO_THIRDS) / len(w)) / (2 * norm.pdf(1.0))
+    assert np.all(np.abs(box.reach / (REACH * norm.ppf((1 + TWO_THIRDS) / 2) * np.array([1.0, 10.0])) - 1) < 4 * error)
     assert box.contains(np.array([[2.8, 5.0], [3.2, 5.0], [0.0, 33.0], [0.0, 37.0]])).tolist() == [1, 0, 1, 0]
 
 

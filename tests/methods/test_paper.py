@@ -9,7 +9,7 @@ import pytest
 import unle
 from unle.diagnose import c2st_fast
 from unle.errors import InputError, UnleWarning
-from unle.methods import paper_sunle
+from unle.methods import paper
 from unle.models import ConditionalLikelihood, Normalised
 from unle.posterior import WalkingExchange, WarmChains
 from unle.train import PairedChains, PersistentChains, ValidityTraining, WarmSmc, fit_validity
@@ -64,7 +64,7 @@ def of_the_prior():
 )
 def test_aunle_of_the_paper_finds_both_modes(simulations, of_the_prior, particles):
     records = []
-    method = unle.AUNLE.paper(PRIOR, particles=particles, **SMALL)
+    method = unle.AUNLE.paper(PRIOR, particles=particles, **(SMALL | {"iterations": 400}))
     posterior = method.fit(simulations, seed=1, on_metrics=lambda **values: records.append(values))
     draws = posterior.sample(X_O, DRAWS, seed=2)
     assert distance(draws) < of_the_prior - 0.15
@@ -114,6 +114,16 @@ def test_sunle_of_the_paper_finds_both_modes(of_the_prior, normaliser):
     draws = run.posterior.sample(X_O, DRAWS, seed=2)
     assert distance(draws) < of_the_prior - 0.15
     assert [done.simulations for done in run.rounds] == [500, 500]
+    assert run.lost is None
+
+
+def test_rounds_of_the_paper_say_that_they_lost_the_observation():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UnleWarning)
+        run = small_sunle(unle.Online()).run(np.full(2, 50.0), budget=1000, rounds=2, seed=1)
+    assert run.lost is not None
+    assert "outside of the simulations of every round" in run.lost
+    assert run.lost in [str(warning.message) for warning in caught]
 
 
 @pytest.mark.slow
@@ -132,7 +142,7 @@ def test_failed_simulations_count_through_a_network_of_their_own(monkeypatch):
     def quickly(*args, **how):
         return fit_validity(*args, **how, settings=ValidityTraining(members=1, iterations=300))
 
-    monkeypatch.setattr(paper_sunle, "fit_validity", quickly)
+    monkeypatch.setattr(paper, "fit_validity", quickly)
     run = small_sunle(unle.Online(), fails).run(X_O, budget=1000, rounds=1, seed=1)
     assert 0.4 < run.rounds[0].valid < 0.6
     assert isinstance(run.posterior.likelihood, Normalised)

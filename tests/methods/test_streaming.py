@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import unle
-from unle.methods.memory_limit import as_bytes, machine_memory, row_bytes
-from unle.methods.training_pairs import standardised_pairs
+from unle.methods.training_pairs import as_bytes, machine_memory, row_bytes, standardised_pairs
 from unle.store import SimulationStore
 from unle.train import DataParticles, EnergyTraining, GaussianTraining, JointSpace, Rows, fit_energies, fit_gaussians
-from unle.train.base_training import decay_for
+from unle.train.gaussian_training import decay_for
 
 ROWS, MEMBERS = 12_000, 2
 PRIOR = unle.Prior.normal([0.0], [1.0])

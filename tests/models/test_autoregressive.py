@@ -5,10 +5,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from scipy.integrate import quad
 from scipy.special import ndtri_exp
+from scipy.stats import norm
 
-from unle.models import Autoregressive, Mlp
-from unle.models.autoregressive import _lower_quantile
+from unle.models import Autoregressive, EnergyModel, Ensemble, Mlp, NoEnergy, OverCells, over_cells
+from unle.models.autoregressive import Normals, _log_mass, _lower_quantile
+from unle.space import fit_theta_space, fit_x_space
 
 DIM, POINTS = 2, 9
 
@@ -53,3 +56,55 @@ def test_far_data_have_a_finite_density_with_a_finite_slope():
     far = jnp.zeros(POINTS).at[4].set(1e4)
     slope = eqx.filter_jit(jax.grad(lambda t: one.log_density(t, far) + jnp.sum(one.whiten(t, far))))
     assert np.isfinite(slope(jnp.zeros(DIM))).all()
+
+
+def test_masses_of_intervals_are_those_of_scipy_and_have_finite_slopes():
+    single = Normals(jnp.zeros(1), jnp.zeros(1), jnp.zeros(1))
+    widths, places = np.meshgrid([1e-4, 0.019, 0.021, 1.0, 30.0], [-15.0, -1.0, 0.0, 0.3, 8.0])
+    lower = (places - widths / 2).ravel()
+    upper = lower + widths.ravel()
+    mass = jax.vmap(jax.value_and_grad(_log_mass, argnums=1), (0, 0, None))
+    values, slopes = mass(jnp.asarray(lower, jnp.float32), jnp.asarray(upper, jnp.float32), single)
+    tail = np.where(lower > 0, -1, 1)  # by the nearer tail, where the difference of two numbers near one says nothing
+    near, far = np.where(tail > 0, upper, -lower), np.where(tail > 0, lower, -upper)
+    exact = norm.logcdf(near) + np.log(-np.expm1(norm.logcdf(far) - norm.logcdf(near)))
+    # The ends are rounded to single precision, which matters for the narrowest of all, far out.
+    rounding = np.abs(places.ravel()) * 2.0**-23 / widths.ravel()
+    np.testing.assert_array_less(np.abs(values - exact), 1e-3 + 2 * rounding)
+    assert np.isfinite(slopes).all()
+
+
+def test_the_density_of_a_cell_is_its_mean():
+    one, t, w = base(sees_past=True), jnp.asarray([0.3, -0.5]), jr.normal(jr.key(2), (POINTS,))
+    density = eqx.filter_jit(lambda last: jnp.exp(one.log_density(t, w.at[-1].set(last))))
+    low, high = float(w[-1]) - 1.6, float(w[-1]) + 1.6  # only the last coordinate has a cell: nothing depends on it
+    exact = np.log(quad(lambda last: float(density(last)), low, high, epsrel=1e-4)[0] / (high - low))
+    ends = jnp.stack([w.at[-1].set(low), w, w.at[-1].set(high)])
+    np.testing.assert_allclose(one.log_cell_density(t, ends), exact, atol=1e-3)
+    assert abs(float(one.log_density(t, w)) - exact) > 3e-3  # the middle is something else
+    np.testing.assert_allclose(one.log_cell_density(t, jnp.stack([w, w, w])), one.log_density(t, w), rtol=1e-5)
+
+
+def test_counts_have_the_probability_of_their_cells_however_many_they_are():
+    """Means over points in a cell lose all accuracy with many coordinates; a product does not."""
+    rng = np.random.default_rng(0)
+    theta, noise, k = rng.uniform(-1, 1, size=(400, 1)), 0.4, 20
+    x = np.round(theta + noise * rng.normal(size=(400, k)))
+    theta_space, x_space = fit_theta_space(theta), fit_x_space(x)
+    shift, scale = (np.asarray(part, float) for part in (x_space.standardiser.mean, x_space.standardiser.scale))
+    middle, unit = (float(part[0]) for part in (theta_space.standardiser.mean, theta_space.standardiser.scale))
+    net = Mlp(jr.key(0), *Autoregressive.sizes(1), width=4, depth=1, output_scale=0.0)
+    linear = (middle - shift) / scale, (unit / scale)[None], noise / scale
+    exact_base = Autoregressive(*(jnp.asarray(part, jnp.float32) for part in linear), net, jnp.zeros(()))
+    # A network of zeros gives components a little apart: one alone, at the mean, makes the noise normal.
+    alone = jnp.zeros(net.biases[-1].shape).at[0].set(60.0).at[4].set(0.2).at[8].set(0.2)
+    exact_base = eqx.tree_at(lambda one: one.net.biases[-1], exact_base, alone)
+    models = jax.tree.map(lambda leaf: leaf[None], EnergyModel(exact_base, NoEnergy()))
+    likelihood = over_cells(Ensemble(theta_space, x_space, models, jnp.zeros(1)))
+    assert isinstance(likelihood, OverCells)
+    cell = likelihood.prepare(jnp.asarray(x[0]))
+    thetas = np.array([-0.9, -0.2, 0.1, 0.8])
+    ours = jax.vmap(lambda theta: likelihood.log_likelihood(theta, cell))(jnp.asarray(thetas, jnp.float32)[:, None])
+    masses = [norm.cdf(x[0] + 0.5, theta, noise) - norm.cdf(x[0] - 0.5, theta, noise) for theta in thetas]
+    exact = np.log(masses).sum(axis=1)
+    np.testing.assert_allclose(ours - ours[0], exact - exact[0], rtol=1e-3, atol=1e-3)

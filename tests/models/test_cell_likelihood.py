@@ -1,6 +1,7 @@
 """The likelihood of a cell: the mean of a density over it, and of nothing but cells."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.stats import norm
@@ -37,6 +38,22 @@ def test_the_likelihood_of_a_count_is_that_of_its_cell():
         middle = np.array([norm.logpdf(value, theta, NOISE) for theta in (-0.7, 0.1, 0.9)])
         assert np.abs(middle - middle[0] - exact + exact[0]).max() > 0.3  # the density at its middle is something else
         np.testing.assert_allclose(likelihood.coordinates(jnp.asarray([value])), model.prepare(jnp.asarray([value])))
+
+
+def test_the_likelihood_of_a_count_on_a_scale_that_is_not_linear():
+    """Points must be even in w: even in x they would count too much where the scale is stretched."""
+    x = np.round(np.exp(0.5 + 1.8 * np.random.default_rng(1).normal(size=THETA.shape)))
+    model = ensemble(x)
+    assert model.x_space.standardiser.marginals.names() == ("Yeo-Johnson",)
+    likelihood, thetas = over_cells(model), jnp.asarray([-0.9, -0.7, 0.1, 0.9])[:, None]
+    for value in (0.0, 1.0):
+        count, nodes = jnp.asarray([value]), np.linspace(0, 1, 401)[:, None]
+        w = jax.vmap(model.x_space.forward, (None, 0))(count, jnp.asarray(nodes))
+        density = np.exp(jax.vmap(jax.vmap(model.log_likelihood, (None, 0)), (0, None))(thetas, w))
+        exact = np.log(np.trapezoid(density, np.asarray(w[:, 0], float)))
+        cell = likelihood.prepare(count)
+        ours = np.array([likelihood.log_likelihood(theta, cell) for theta in thetas])
+        np.testing.assert_allclose(ours - ours[0], exact - exact[0], atol=0.04)
 
 
 def test_data_without_cells_keep_their_likelihood():

@@ -8,7 +8,7 @@ import pytest
 
 from unle.errors import InputError
 from unle.plot import compare_draws, marginals, observation, pairs, training_curves
-from unle.plot.contours import credible_levels
+from unle.plot.pairs import credible_levels
 from unle.posterior import Draws
 from unle.space import Prior
 

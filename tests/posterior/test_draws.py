@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from unle.errors import InputError
 from unle.posterior import Draws
 
 
@@ -32,6 +33,25 @@ def test_arviz_sees_the_axes(draws):
     assert tree["posterior"]["noise"].dims == ("chain", "draw")
     np.testing.assert_array_equal(tree["posterior"]["noise"].sel(chain=2, draw=5), draws.values[2, 5, 1])
     np.testing.assert_array_equal(tree["observed_data"]["x"], draws.x_o)
+
+
+def test_arviz_sees_simulations_at_the_draws(draws):
+    x = np.asarray(draws)[:, [0, 1, 0]]
+    tree = draws.to_arviz(posterior_predictive=x)
+    seen, observed = tree["posterior_predictive"]["x"], tree["observed_data"]["x"]
+    assert seen.dims == ("chain", "draw", *observed.dims)
+    np.testing.assert_array_equal(seen.sel(chain=2, draw=5)[0], draws.values[2, 5, [0, 1, 0]])
+    for wrong in (x[:10], x[:, :2]):
+        with pytest.raises(InputError, match="for each of 200 draws"):
+            draws.to_arviz(posterior_predictive=wrong)
+
+
+def test_draws_in_the_place_of_a_tree_say_what_to_hand_over(draws):
+    with pytest.raises(InputError, match=r"draws\.to_arviz\(\)"):
+        draws["posterior"]
+    with pytest.raises(InputError) as caught:
+        draws["typo"]
+    assert "to_arviz" not in str(caught.value)
 
 
 def test_summary_judges_chains_that_disagree(draws):

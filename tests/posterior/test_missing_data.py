@@ -21,7 +21,7 @@ from unle.models import (
     TwoViews,
     geometric_mean,
 )
-from unle.posterior import Posterior
+from unle.posterior import Posterior, run_sampler
 from unle.space import Prior, fit_theta_space, fit_x_space
 
 NAN = np.nan
@@ -80,6 +80,16 @@ def test_draws_are_those_of_the_exact_posterior(model, posterior):
     assert np.all(np.abs(np.asarray(draws, float).mean(axis=0) - mean) < 4.5 * error)
     wrong, _ = model.posterior(np.where(there, x_o, model.offset + model.matrix @ model.mean)[None])
     assert np.any(np.abs(np.asarray(draws, float).mean(axis=0) - wrong) > 6 * error)
+
+
+def test_islands_with_gaps_take_turns(posterior, monkeypatch):
+    """Side by side they waited for each other's threads for ever: JAX calls LAPACK in its pool, and waits in it."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    workers, pool = [], run_sampler.ThreadPoolExecutor
+    monkeypatch.setattr(run_sampler, "ThreadPoolExecutor", lambda n: (workers.append(n), pool(n))[1])
+    for x_o in ([104.0, NAN, 1.0], [104.0, 35.0, 1.0]):
+        posterior.sample(x_o, 200)
+    assert workers == [1, 2]
 
 
 def test_a_covariance_that_depends_on_theta(key):

@@ -1,5 +1,6 @@
 """Objects that users of scipy, sbi, pandas, xarray and ArviZ bring along."""
 
+import importlib.util
 import sys
 from types import SimpleNamespace
 
@@ -14,9 +15,10 @@ from numpyro import distributions as dist
 import unle
 from unle import plot
 from unle.arrays import as_array, as_count, brief, column_names
-from unle.diagnose import conditional
+from unle.diagnose import c2st_fast, conditional
 from unle.errors import InputError, StoreError, UnleWarning
-from unle.methods.simulation_inputs import as_simulations, with_column_names
+from unle.methods.abstract_method import round_sizes
+from unle.methods.training_pairs import as_simulations, with_column_names
 from unle.posterior import Draws, Posterior, TemperedSmc
 from unle.samplers import Sweep
 from unle.simulators import Simulations
@@ -129,8 +131,9 @@ def test_a_list_and_a_dictionary_of_several_kinds():
     prior = unle.Prior({"beta": st.uniform(0, 1), "gamma": dist.LogNormal(0, 1), "w": pair})
     assert prior.names == ("beta", "gamma", "w_1", "w_2")
     assert "beta ~ Uniform on [0, 1]" in repr(prior)
-    several = torch_like("MultipleIndependent", dists=[pair, st.norm()])
-    assert unle.Prior(several).dim == 3
+    wrapped = torch_like("OneDimPriorWrapper", prior=torch_like("Normal", loc=Tensor([0.0]), scale=Tensor([1.0])))
+    several = torch_like("MultipleIndependent", dists=[pair, st.norm(), wrapped])
+    assert unle.Prior(several).dim == 4
 
 
 @pytest.mark.parametrize(
@@ -140,6 +143,7 @@ def test_a_list_and_a_dictionary_of_several_kinds():
         (st.kappa3(1.0), "expected one of the families beta, .*; got scipy.stats.kappa3"),
         (st.poisson(3), "got scipy.stats.poisson"),
         (st.norm, "expected a frozen distribution of scipy.stats; got norm"),
+        (st.dirichlet([1, 1]), "expected one of the families beta, .*; got scipy.stats.dirichlet"),
         (torch_like("VonMises"), "got torch's VonMises"),
         (lambda theta: theta, "got a function"),
         ({}, "at least one distribution"),
@@ -201,10 +205,69 @@ def test_names_of_columns_may_name_the_prior():
     assert column_names(THETA) == ()
 
 
-@pytest.mark.parametrize("wrong", ["three", object(), [[1, 2], [3]]])
-def test_what_holds_no_numbers_gets_one_sentence(wrong):
-    with pytest.raises(InputError, match="expected `x` as an array of numbers"):
+MIXED = pd.DataFrame(X, columns=X_NAMES).assign(b="yes")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "got"),
+    [
+        ("three", "'three'; try np.loadtxt"),
+        (object(), "object"),
+        ([[1, 2], [3]], "a list of rows with 1 to 2 numbers"),
+        (MIXED, "a DataFrame whose column 'b' holds something else"),
+        (MIXED.assign(b=pd.Timestamp("2020-01-01")), "a DataFrame whose column 'b' holds something else"),
+        (X + 1j, "ndarray of complex128"),
+        (np.array(["2020-01-01"], "M8[D]"), "ndarray of datetime64"),
+    ],
+)
+def test_what_holds_no_numbers_gets_one_sentence(wrong, got):
+    with pytest.raises(InputError, match=f"expected `x` as an array of numbers; got {got}"):
         as_array(wrong, "x")
+
+
+def test_what_is_missing_in_a_table_or_hidden_by_a_mask_is_nan():
+    holes = np.where(X > 0.9, np.nan, X)
+    masked = np.ma.masked_array(X, X > 0.9)
+    for table in (pd.DataFrame(holes).astype("Float64"), pd.DataFrame(holes).astype(object), masked):
+        np.testing.assert_array_equal(as_array(table, "x"), holes)
+    whole = pd.DataFrame({"a": [1, 2, None]}, dtype="Int64")
+    np.testing.assert_array_equal(as_array(whole, "x"), [[1], [2], [np.nan]])
+
+
+def test_rows_of_two_tables_in_two_orders_are_refused():
+    theta, x = pd.DataFrame(THETA, columns=NAMES), pd.DataFrame(X)
+    prior, shuffled = unle.Prior.uniform([0, 0], [1, 1], NAMES), theta.sample(frac=1, random_state=0)
+    with pytest.raises(InputError, match="the same index in two orders"):
+        as_simulations((shuffled, x), prior)
+    assert len(as_simulations((shuffled, x.loc[shuffled.index]), prior)) == 40
+    assert len(as_simulations((theta, x.set_axis(x.index + 7)), prior)) == 40
+
+
+def test_columns_of_theta_are_put_into_order_for_a_density(posterior):
+    prior = posterior.prior
+    theta = prior.sample(3)
+    table = pd.DataFrame(theta[:, ::-1], columns=prior.names[::-1])
+    np.testing.assert_array_equal(posterior.log_prob(table, OBSERVED), posterior.log_prob(theta, OBSERVED))
+    np.testing.assert_array_equal(prior.log_prob(table), prior.log_prob(theta))
+
+
+def test_theta_and_x_in_a_mapping_are_a_pair(tmp_path):
+    np.savez(tmp_path / "made.npz", theta=THETA, x=X)
+    prior = unle.Prior.uniform([0, 0], [1, 1])
+    np.testing.assert_array_equal(as_simulations(np.load(tmp_path / "made.npz"), prior).x, X)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ("made.npz", r"Simulations\.load"),
+        ((THETA, X, X), r"fit\(\(theta, x\)\)"),
+        (list(zip(THETA, X, strict=True)), r"fit\(\(theta"),
+    ],
+)
+def test_what_is_no_pair_gets_one_sentence(wrong, hint):
+    with pytest.raises(InputError, match=f"a pair .theta, x.; got .*; try .*{hint}"):
+        as_simulations(wrong, unle.Prior.uniform([0, 0], [1, 1]))
 
 
 @pytest.mark.parametrize(("n", "whole"), [(1000, 1000), (1e3, 1000), (np.int64(5), 5), (np.float32(4), 4)])
@@ -218,13 +281,41 @@ def test_other_numbers_get_one_sentence(n):
         as_count(n)
 
 
+@pytest.fixture
+def untyped(monkeypatch):
+    """Check no types, as where users are: the tests alone do."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.mark.parametrize("seed", [None, "a", 2.5, 2**70, np.random.default_rng(0)], ids=str)
+def test_a_seed_is_a_whole_number(posterior, seed, untyped):
+    with pytest.raises(InputError, match="expected a whole number as seed; got .*; try seed=0"):
+        posterior.sample(OBSERVED, 10, seed=seed)
+
+
+@pytest.mark.parametrize("rounds", [2, 2.0, np.int64(2), [500, 500], np.array([500, 500])])
+def test_a_budget_and_rounds_in_any_notation(rounds, untyped):
+    assert round_sizes(1e3, rounds) == [500, 500]
+
+
+@pytest.mark.parametrize(("budget", "rounds"), [(None, 2), ("many", 2), (2.5, 2), (100, None), (100, 2.5)])
+def test_a_budget_that_is_no_number_gets_one_sentence(budget, rounds, untyped):
+    with pytest.raises(InputError, match="number of (simulations|rounds); got (budget|rounds) = "):
+        round_sizes(budget, rounds)
+
+
+@pytest.mark.parametrize("prior", [st.norm(), dist.Normal(0, 1), torch_like("Normal")])
+def test_a_distribution_is_no_prior_to_simulate_from(prior, untyped):
+    with pytest.raises(InputError, match=r"expected a Prior; got a .*; try unle.Prior\(...\) around it"):
+        unle.simulate(simulator, prior, 10)
+
+
 def simulator(theta, rng):
     return theta
 
 
 @pytest.mark.parametrize("method", [unle.AUNLE, unle.NLE, unle.SMNLE, unle.SUNLE, unle.SNLE])
-def test_arguments_the_wrong_way_round(method, monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # types are checked in tests only
+def test_arguments_the_wrong_way_round(method, untyped):
     prior = unle.Prior.uniform([0.0], [1.0])
     with pytest.raises(
         InputError, match=f"expected a Prior as the first argument of {method.__name__}; got a function"
@@ -277,6 +368,26 @@ AS_DATA = {
     "xarray": lambda values, names: xr.DataArray(np.atleast_2d(values), dims=("row", "k"), coords={"k": names}),
     "torch": lambda values, names: Tensor(values),
 }
+if importlib.util.find_spec("torch"):  # the real ones, where they are: nothing of the library needs them
+    import torch
+
+    UNIFORM["torch itself"] = torch.distributions.Independent(
+        torch.distributions.Uniform(torch.zeros(2, requires_grad=True), torch.ones(2)), 1
+    )
+    AS_DATA |= {
+        "float32 of torch": lambda values, names: torch.as_tensor(values, dtype=torch.float32),
+        "bfloat16 of torch": lambda values, names: torch.as_tensor(np.asarray(values)).bfloat16(),
+        "torch with a gradient": lambda values, names: torch.as_tensor(np.asarray(values)).requires_grad_(),
+        "rows of torch": lambda values, names: list(torch.as_tensor(np.asarray(values)).requires_grad_()),
+    }
+if importlib.util.find_spec("sbi"):
+    from sbi.utils import BoxUniform
+    from sbi.utils.user_input_checks import process_prior
+
+    box = BoxUniform(torch.zeros(2), torch.ones(2))
+    parts = [torch.distributions.Uniform(torch.zeros(1), torch.ones(1)) for _ in range(2)]
+    UNIFORM |= {"sbi's box": box, "sbi's box, processed": process_prior(box)[0]}
+    UNIFORM |= {"sbi's list, processed": process_prior(parts)[0]}
 
 
 @pytest.mark.parametrize("data", AS_DATA)
@@ -287,11 +398,15 @@ def test_objects_accepted(posterior, kind, data):
     assert prior.names == tuple(NAMES)
     convert = AS_DATA[data]
     record = as_simulations((convert(THETA, NAMES), convert(X, X_NAMES)), prior)
-    np.testing.assert_allclose(record.theta, THETA, rtol=1e-6)
-    np.testing.assert_allclose(record.x, X, rtol=1e-6)
+    accuracy = 0.01 if data.startswith("bfloat16") else 1e-6
+    np.testing.assert_allclose(record.theta, THETA, rtol=accuracy)
+    np.testing.assert_allclose(record.x, X, rtol=accuracy)
     fitted = Posterior(prior, posterior.likelihood)
     values = fitted.log_prob(convert(THETA[:3], NAMES), convert(OBSERVED, ["a", "b"]))
-    np.testing.assert_allclose(values, fitted.log_prob(THETA[:3], OBSERVED), rtol=1e-5)
+    there = fitted.log_prob(
+        as_array(convert(THETA[:3], NAMES), "theta"), as_array(convert(OBSERVED, ["a", "b"]), "x_o")
+    )
+    np.testing.assert_allclose(values, there, rtol=1e-5)
     drawn = Draws(record.theta.reshape(2, -1, 2), prior.names, np.array([OBSERVED]), seed=0)
     tree = drawn.to_arviz()
     assert set(tree["posterior"].data_vars) == set(NAMES)
@@ -356,6 +471,29 @@ def test_arviz_there_and_back(draws):
     assert Draws.from_arviz(vector).names == ("a[0]", "a[1]", "a[2]")
     with pytest.raises(InputError, match="group `posterior`"):
         Draws.from_arviz(xr.Dataset({"a": ("row", np.zeros(3))}))
+
+
+def test_what_cannot_be_saved_leaves_nothing_behind(draws, tmp_path):
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(StoreError, match="taken could not be written: Is a directory"):
+        draws.save(tmp_path / "taken")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+    (tmp_path / "notes.nc").write_text("no draws")
+    with pytest.raises(StoreError, match="could not be read: it is no NetCDF file"):
+        Draws.load(tmp_path / "notes.nc")
+    with pytest.raises(StoreError, match="could not be read: there is no such file"):
+        Draws.load(tmp_path / "missing.nc")
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("a",), ("a", ""), ("chain", "a"), ("a/b", "a|b")])
+def test_draws_have_names_that_tables_and_files_can_tell_apart(draws, names):
+    with pytest.raises(InputError, match="names"):
+        Draws(draws.values[..., :2], names, draws.x_o, 0)
+
+
+def test_scores_take_tensors(draws):
+    values = np.asarray(draws, np.float32)
+    assert c2st_fast(Tensor(values), draws) < 0.6
 
 
 def test_figures_take_priors_draws_arviz_tables_and_arrays(posterior, draws):

@@ -163,7 +163,7 @@ def test_what_is_not_a_posterior_is_not_loaded(fitted, tmp_path):
         ([1.0, 2.0, 3.0], "length 2, as the simulations; got 3"),
         ([np.nan, np.nan], r"NaN or inf in coordinates \[0, 1\]"),
         ([np.inf, 35.0], r"NaN or inf in coordinates \[0\]"),
-        ("data.csv", "array of numbers; got str"),
+        ("data.csv", "array of numbers; got .data.csv.; try np.loadtxt"),
         (104.0, "one data vector or rows"),
         (np.zeros((2, 2, 2)), "one data vector or rows"),
         (np.zeros((0, 2)), "one data vector or rows"),

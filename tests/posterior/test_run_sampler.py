@@ -96,7 +96,7 @@ def programs():
 
 SAMPLERS = {
     "smc": TemperedSmc(islands=2, particles=2000),
-    "nuts": Chains(Nuts(), chains=10, warm_up=50),
+    "nuts": Chains(Nuts(max_doublings=3), chains=10, warm_up=50),
     "warm": WarmChains(chains=20, warm_up=20, thin=2),
 }
 
@@ -104,7 +104,7 @@ SAMPLERS = {
 @pytest.mark.parametrize("kind", SAMPLERS)
 def test_another_number_of_draws_or_observations_compiles_nothing(x_space, programs, kind):
     posterior = Posterior(unle.Prior.uniform(low=[-1.0], high=[1.0]), Normal(jnp.asarray(0.1), x_space), SAMPLERS[kind])
-    for n in (1000, 1234, 5000, 10_000):
+    for n in (1000, 1234, 10_000):
         draws = np.asarray(posterior.sample([0.3], n))
         assert n <= len(draws) < n + 20
         assert abs(draws.mean() - 0.3) < 0.03
@@ -142,3 +142,44 @@ def test_fewer_draws_are_as_good_as_many(x_space):
     assert len(np.unique(draws)) > 0.9 * 150  # different particles
     assert abs(draws.mean()) < 0.2
     assert abs(draws.std() - 2 / np.sqrt(12)) < 0.1
+
+
+def test_islands_in_threads_are_those_of_one_program(x_space):
+    """Each island has the random numbers that it has beside the others."""
+    prior, sampler = unle.Prior.uniform(low=[-1.0], high=[1.0]), TemperedSmc(islands=3, particles=600)
+    likelihood, key = Normal(jnp.asarray(0.1), x_space), jax.random.key(1)
+    apart = module.sample_each(prior, likelihood, sampler, key, [np.array([[0.3]])], 900)[0]
+    keys = [module.split(one, 1)[0] for one in module.split(key, 2)]
+    rows, is_row = jnp.array([[0.3]]), jnp.array([True])
+    whole = module.run_sampler(prior, likelihood, sampler, *keys, rows, is_row, sampler.room(900), jnp.asarray(900))
+    assert apart.draws.shape == (3, 300, 1)
+    assert len(set(apart.log_evidence.round(3))) == 3  # another twin would be seen
+    np.testing.assert_allclose(apart.log_evidence, whole.log_evidence, atol=1e-4)
+    np.testing.assert_allclose(apart.draws.mean(axis=1), whole.draws[:, :300].mean(axis=1), atol=1e-3)
+    np.testing.assert_allclose(apart.path.temperature, whole.path.temperature, atol=1e-4)
+    assert abs(apart.acceptance - whole.acceptance) < 1e-3
+
+
+def test_islands_of_all_observations_are_divided_among_the_processors(monkeypatch, x_space):
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    threads, pool = set(), module.ThreadPoolExecutor
+
+    class Watched(pool):
+        def map(self, function, *jobs):
+            return super().map(lambda job: (threads.add(threading.get_ident()), function(job))[1], *jobs)
+
+    monkeypatch.setattr(module, "ThreadPoolExecutor", Watched)
+    posterior = Posterior(unle.Prior.uniform(low=[-1.0], high=[1.0]), Normal(jnp.asarray(0.1), x_space), SAMPLER)
+    many = posterior.sample_many([[0.1], [-0.4]], 1000, seed=3)
+    assert [round(float(np.asarray(one).mean()), 1) for one in many] == [0.1, -0.4]
+    assert len(threads) == 2
+    assert threading.main_thread().ident not in threads
+
+
+def test_a_table_of_the_right_size_is_told_to_be_flattened():
+    x_space = fit_x_space(np.random.default_rng(0).normal(size=(100, 6)))
+    posterior = Posterior(unle.Prior.uniform(low=[-1.0], high=[1.0]), Normal(jnp.asarray(0.1), x_space), SAMPLER)
+    with pytest.raises(unle.InputError, match=r"length 6, .*got \(3, 2\); try x_o\.ravel\(\)"):
+        posterior.sample(np.zeros((3, 2)))
+    with pytest.raises(unle.InputError, match="got 4; try the same numbers"):
+        posterior.sample(np.zeros((3, 4)))

@@ -24,8 +24,7 @@ from unle.diagnose.summary import bayes_factor, export_draws, hdi, summarise
 from unle.errors import InputError, StoreError
 from unle.posterior import Draws
 from unle.report import Picture, write_report
-from unle.report.contents import _observation
-from unle.report.words import command, prior_rows, setting_rows
+from unle.report.contents import _observation, command, prior_rows, setting_rows
 from unle.space import Prior, fit_x_space
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -185,9 +184,9 @@ def test_words_of_settings():
     assert prior_rows(spec) == [("a", "Uniform(low 0, high 2)"), ("b", "Uniform(low 1, high 2)")]
     text = command({"model": "my model.py", "budget": 5, "seed": 0, "members": None, "x_o": [[1]]}, "runs/x")
     assert text == "unle run 'my model.py' --budget 5 --seed 0 --observation x_o.json --out runs/x-again"
-    sliced = {"model": "m.py", "method": "smnle", "sliced": True, "posterior": "divi", "simulations_sha256": "1" * 64}
+    sliced = {"model": "m.py", "method": "smnle", "sliced": True, "normaliser": "divi", "simulations_sha256": "1" * 64}
     assert command(sliced | {"budget": 9, "timeout": 2.0}, "r/") == (
-        "unle run m.py --method smnle --posterior divi --timeout 2.0 --sliced --simulations r/ --out r-again"
+        "unle run m.py --method smnle --normaliser divi --timeout 2.0 --sliced --simulations r/ --out r-again"
     )
     rows = dict(setting_rows({"members": None, "timeout": None, "rounds": [5, 4], "x_o": None, "model_sha256": "ab"}))
     assert rows == {"members": "default", "rounds": "5, 4", "check sum of the model": "ab"}
@@ -197,13 +196,14 @@ def test_the_command_takes_every_option_of_a_run():
     """Whoever adds a setting to `unle run` must add it to the command, or the run cannot be made again."""
     prior = Prior.uniform(low=[0.0], high=[1.0])
     model = Model("m.py", prior, len, checksum="ab")
-    given = RunSettings("sunle", budget=9, timeout=1.0, rounds="5,4", posterior="divi", members=2, iterations=3, seed=7)
+    given = RunSettings("sunle", budget=9, timeout=1.0, rounds="5,4", normaliser="divi", members=2, iterations=3)
     given = replace(
         given,
+        seed=7,
         flow="maf",
         sliced=True,
         draws=11,
-        every_round=True,
+        proposals="bases",
         repetition=True,
         memory="2GB",
         paper=True,
@@ -227,7 +227,6 @@ def test_the_command_takes_every_option_of_a_run():
         "rounds",
         "sliced",
         "paper",
-        "every_round",
         "repetition",
     )
     for name, value in settings.items():
@@ -237,14 +236,13 @@ def test_the_command_takes_every_option_of_a_run():
         "--rounds 5,4",
         "--sliced",
         "--paper",
-        "--every-round",
         "--repetition",
         "--simulations runs/x",
         "--observation x_o.json",
     )
     assert [part for part in parts if part not in said] == []
-    assert "--no-every-round" in command({**settings, "every_round": False}, "runs/x")
-    assert "every-round" not in command({"model": "m.py"}, "runs/x")
+    assert "--no-repetition" in command({**settings, "repetition": False}, "runs/x")
+    assert "repetition" not in command({"model": "m.py"}, "runs/x")
 
 
 def test_summary_and_its_intervals(story):

@@ -9,6 +9,7 @@ import pytest
 
 from unle.errors import InputError, UnleWarning
 from unle.simulators import batched, command, dry_run, jax_simulator, simulate, simulate_at
+from unle.simulators.run_round import check_simulator
 from unle.store import SimulationStore
 
 THETA = np.array([[1.5, -2.0], [0.25, 1e-17], [3.0, 4.0]])
@@ -191,3 +192,49 @@ def test_a_dry_run_survives_a_crash(monkeypatch):
 def test_a_dry_run_of_other_kinds(on_device):
     assert dry_run(batched(lambda theta, rng: theta), Box()).dim_x == 2
     assert dry_run(on_device, Box()).dim_x == 2
+
+
+def test_a_dry_run_says_why_nothing_came_back():
+    look = dry_run(lambda theta, rng: np.zeros((8, 3)), Box())
+    assert (
+        "the first invalid one: wrong shape: expected one data vector; got an array of shape (8, 3); try np.ravel(x)"
+        in str(look)
+    )
+    assert "invalid one" not in str(dry_run(lambda theta, rng: theta, Box()))
+
+
+# --- what simulators return, and how they are written
+
+
+def test_a_series_and_a_table_of_pandas_keep_their_names():
+    pandas = pytest.importorskip("pandas")
+    series = simulate_at(lambda theta, rng: pandas.Series({"mean": theta[0], "sd": theta[1]}), THETA)
+    assert series.x_names == ("mean", "sd")
+    np.testing.assert_array_equal(series.x, THETA)
+    unnamed = simulate_at(lambda theta, rng: pandas.Series(theta), THETA)
+    assert unnamed.x_names == ()
+    np.testing.assert_array_equal(unnamed.x, THETA)
+    one_row = simulate_at(lambda theta, rng: pandas.DataFrame({"a": [theta[0]], "b": [theta[1]]}), THETA)
+    assert one_row.x_names == ("a", "b")
+    rows = simulate_at(lambda theta, rng: pandas.DataFrame({"a": theta, "b": theta}), THETA)
+    assert rows.x_names == ("a[0]", "a[1]", "b[0]", "b[1]")
+    many = simulate_at(batched(lambda theta, rng: pandas.DataFrame(theta, columns=["a", "b"])), THETA)
+    assert many.x_names == ("a", "b")
+    np.testing.assert_array_equal(many.x, THETA)
+
+
+@pytest.mark.parametrize(
+    ("simulator", "hint"),
+    [
+        (lambda rng, theta: theta[0] + rng.normal(size=3), "arguments of a simulator are theta and rng, in this order"),
+        (lambda theta, rng: theta[:, :1] + rng.normal(size=(len(theta), 3)), "try @unle.batched above"),
+    ],
+)
+def test_a_simulator_written_in_another_way_is_told_how(simulator, hint):
+    with pytest.raises(InputError, match=hint):
+        simulate(simulator, Box(), 200)
+
+
+def test_a_prior_that_is_none_is_refused():
+    with pytest.raises(InputError, match=r"expected a Prior; got a list; try unle\.Prior"):
+        check_simulator(lambda theta, rng: theta, [1.0, 2.0])

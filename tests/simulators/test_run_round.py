@@ -1,13 +1,12 @@
-import pickle
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+import unle
 from unle.errors import InputError, StoreError
 from unle.simulators import Simulations, batched, simulate, simulate_at
-from unle.simulators.piece import generators
 from unle.store import SimulationStore
 
 
@@ -101,7 +100,7 @@ def test_a_buffer_that_is_reused_is_copied_and_theta_cannot_be_changed():
         (lambda: {}, "wrong shape: expected some data; got an empty dictionary"),
         (lambda: "text", "not numbers: expected numbers; got str"),
         (lambda: [[1.0], [1.0, 2.0]], "not numbers"),
-        (lambda: 1j, "not numbers"),
+        (lambda: 1j, "not numbers: expected real numbers; got complex ones"),
     ],
 )
 def test_a_failure_becomes_an_invalid_row_with_a_reason(store, bad, reason):
@@ -380,20 +379,6 @@ def test_rounds_are_joined():
         Simulations.joined([])
 
 
-@pytest.mark.parametrize("seed", [0, 2**32 + 1, 2**200 + 7])
-def test_generators_are_those_of_numpy_and_stay_the_same_numbers(seed):
-    ids = np.array([0, 1, 2, 3, 5, 2**31, 2**32 - 1, 2**32, 2**40 + 3, 2**62])
-    for round in (0, 3, 2**33):
-        few = [0, 3, -1]
-        cases = [(ids, generators(seed, round, ids)), (ids[few], generators(seed, round, ids[few]))]
-        cases.append((ids[:-3], generators(seed, round, np.r_[ids[:-3], 7, 8, 9, 11])))  # hashed together
-        for i, rng in [case for numbers, made in cases for case in zip(numbers.tolist(), made, strict=False)]:
-            wanted = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(round, i)))
-            assert rng.bit_generator.state == wanted.bit_generator.state
-            assert rng.spawn(2)[1].bit_generator.state == wanted.spawn(2)[1].bit_generator.state
-            assert pickle.loads(pickle.dumps(rng)).random() == wanted.random()
-
-
 def test_stored_runs_go_on_with_the_numbers_they_began_with():
     """Numbers of an earlier version: a resumed run must not mix two kinds of seeds."""
     sims = simulate_at(lambda theta, rng: rng.normal(size=2), np.zeros((3, 1)), seed=7, round=2)
@@ -410,3 +395,28 @@ def test_stored_runs_go_on_with_the_numbers_they_began_with():
         rows.x[[0, 1, 255, 256, 299], 0],
         [0.1489874334251287, -0.6382234586634595, -0.4072785174296101, -1.1353249850966252, 0.013591113281556646],
     )
+
+
+def of_a_batch_alone(theta):
+    return theta
+
+
+@pytest.mark.parametrize("simulator", [of_a_batch_alone, unle.batched(of_a_batch_alone), lambda: 0.0])
+@pytest.mark.parametrize("function", [unle.simulate, unle.dry_run])
+def test_a_simulator_without_a_generator_is_told_what_it_should_take(simulator, function):
+    """As simulators for other libraries are written: one sentence, in place of a hundred failures."""
+    arguments = (100,) if function is unle.simulate else ()
+    with pytest.raises(unle.InputError, match=r"theta and a random generator.*unle\.batched") as caught:
+        function(simulator, unle.Prior.uniform(low=[0.0], high=[1.0]), *arguments)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_simulators_with_more_than_they_need_are_taken():
+    prior = unle.Prior.uniform(low=[0.0], high=[1.0])
+    for simulator in (lambda theta, rng, scale=2.0: scale * theta, lambda *both: both[0], max):
+        assert unle.simulators.check_simulator(simulator, prior) is None
+
+
+def test_simulator_and_prior_the_other_way_round():
+    with pytest.raises(unle.InputError, match="simulator before the prior"):
+        unle.simulators.check_simulator(unle.Prior.uniform(low=[0.0], high=[1.0]), lambda theta, rng: theta)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from unle.space import fit_x_space
-from unle.space.data_kinds import find_cells
+from unle.space.marginals import find_cells
 
 ROWS = 400
 

@@ -13,10 +13,10 @@ import pytest
 from numpyro.distributions import constraints, transforms
 from scipy import stats
 
+from unle.compiling import keys
 from unle.errors import InputError
 from unle.space import Prior, unconstrained_draws
 from unle.space.bijections import ndtr_below
-from unle.space.host_device import keys
 
 WEIGHTS = dist.Categorical(jnp.array([0.3, 0.7]))
 COVARIANCE = jnp.array([[1.0, 0.4, 0.0], [0.4, 2.0, -0.3], [0.0, -0.3, 0.5]])

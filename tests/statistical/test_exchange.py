@@ -12,6 +12,7 @@ from blackjax.diagnostics import effective_sample_size
 
 from unle.posterior import Exchange, Posterior
 from unle.samplers import (
+    ChainInner,
     ExchangeTarget,
     Family,
     Langevin,
@@ -22,6 +23,7 @@ from unle.samplers import (
     exchange,
     log_mean_exp,
 )
+from unle.samplers.inner import _moved
 
 Z = 4.0  # false alarms 6e-5 per comparison
 
@@ -210,3 +212,26 @@ def test_bridging_raises_the_acceptance():
         return float(run(jr.key(5)).acceptance)
 
     assert rate(10) > rate(0) + 0.03
+
+
+class Untuned(ChainInner):
+    """A chain that keeps the step size that it is given."""
+
+    def _tuned(self, keys, v, density, step_size):
+        v, acceptance = _moved(self.kernel, keys, v, density, step_size)
+        return v, step_size, acceptance
+
+
+@pytest.mark.parametrize(("inner", "is_right"), [(ChainInner, True), (Untuned, False)], ids=["tuned", "untuned"])
+def test_a_chain_finds_its_step_for_densities_of_any_width(inner, is_right):
+    family = Family(lambda c, v: -0.5 * jnp.sum((v / jnp.exp(c)) ** 2 - v**2), log_normal, normals)
+    chain, n = inner(jnp.zeros((1, 1)), moves=100), 2000  # g(. | c) is N(0, exp(2 c))
+
+    @jax.jit
+    def variance_over_exact(c):
+        draws = jax.vmap(lambda key: chain.draw(key, c, family, jnp.array([0.5])).v)(jr.split(jr.key(3), n))
+        return jnp.mean((draws / jnp.exp(c)) ** 2)
+
+    ratios = np.array([variance_over_exact(c) for c in (-5.0, 0.0, 2.0)])
+    error = np.sqrt(2 / n)  # of the mean square of n independent normals
+    assert (np.abs(ratios - 1).max() < Z * error) == is_right

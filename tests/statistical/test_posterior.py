@@ -97,7 +97,10 @@ def test_tempered_smc_on_many_observations_of_several_rows(posterior):
     assert np.abs(island_scores(other.mean(1), WHITE)).max() > 4 * Z_ISLANDS  # the observations are not mixed up
 
 
-@pytest.mark.parametrize("name", CHAINS)
+# One kernel with gradients and one without: `test_samplers_chains.py` has all of them, on a harder target.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in ("nuts", "hmc") else ()) for name in CHAINS]
+)
 def test_chains(posterior, name):
     draws = posterior.sample(OBSERVED[0], 8000, seed=2, sampler=CHAINS[name])
     assert draws.values.shape == (40, 200, 2)

@@ -13,16 +13,7 @@ import pytest
 from jax.scipy.special import ndtr
 from jax.scipy.stats import norm
 
-from unle.samplers import (
-    AbstractKernel,
-    Hmc,
-    KernelInfo,
-    Mala,
-    Nuts,
-    RandomWalk,
-    SharedStepSize,
-    run_chains,
-)
+from unle.samplers import AbstractKernel, Hmc, KernelInfo, Mala, Nuts, RandomWalk, SharedStepSize, run_chains
 
 Z = 4.0  # false alarms: 6e-5 per comparison, and there are 6 in each test
 CORRELATION, RATE = 0.9, 3.0

@@ -72,7 +72,10 @@ def by_quadrature(models):
     return lost, jnp.log(jnp.mean(z)), jnp.std(jnp.log(z))
 
 
-@pytest.mark.parametrize("name", PARTICLES)
+# Chains are trained with to two modes by `methods/test_paper.py`, and are exact by `train/test_particles.py`.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if "chains" in name else ()) for name in PARTICLES]
+)
 def test_every_kind_of_particles_trains_to_the_exact_likelihood(problem, name):
     _, bases, *_ = problem
     fit = fit_energies(jr.key(1), *problem, settings=settings(PARTICLES[name]), sees_theta=True)

@@ -324,7 +324,8 @@ def test_rounds_learn_the_summary_once():
 
     x_o = scales(1, seed=9)[1][0]
     records = []
-    sunle = unle.SUNLE(POSITIVE, simulator, members=2, summary=LearnedSummary(iterations=400, width=32, network="set"))
+    summary = LearnedSummary(iterations=400, width=32, network="set")
+    sunle = unle.SUNLE(POSITIVE, simulator, summary=summary, **QUICK)
     run = sunle.run(x_o, budget=900, rounds=[600, 300], seed=1, on_metrics=lambda **record: records.append(record))
     assert sum(record["stage"] == "summary" for record in records) == 1
     assert run.simulations.x.shape == (900, LENGTH)

@@ -127,5 +127,5 @@ def test_short_data_are_left_alone(series, monkeypatch):
     monkeypatch.setattr(fit_module, "_train", None)  # would fail
     t, w, splits, standardiser, _ = series
     bases = object.__new__(Autoregressive)
-    short = fit_module.SHORTEST - 1
+    short = fit_module.SHORTEST_SERIES - 1
     assert autoregressive_or(bases, jr.key(0), Rows(t, w[:, :short], splits), standardiser=standardiser) is bases

@@ -1,5 +1,6 @@
 """The training loop: what it keeps, when it stops, and how it survives numbers that blow up."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import jax
@@ -59,9 +60,32 @@ def fit(problem, settings=None, *, seed=0, sees_theta=True, **how):
     return fit_energies(jr.key(seed), *problem, settings=settings, sees_theta=sees_theta, **how)
 
 
+@contextmanager
+def compilations():
+    """Collect the names of programs that are compiled meanwhile."""
+    compiled = []
+
+    def listen(event, _, *, fun_name="", **__):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(fun_name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield compiled
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
 @pytest.fixture(scope="module")
-def fitted(problem):
-    return fit(problem)
+def first(problem):
+    """The first fit with these settings, and what it compiled."""
+    with compilations() as compiled:
+        return fit(problem), compiled
+
+
+@pytest.fixture(scope="module")
+def fitted(first):
+    return first[0]
 
 
 def same(one, other):
@@ -73,27 +97,18 @@ def is_finite(tree):
     return all(np.isfinite(leaf).all() for leaf in leaves)
 
 
-def test_what_was_compiled_before_is_not_compiled_again(problem):
+def test_what_was_compiled_before_is_not_compiled_again(problem, first):
     """Bases of the same shapes and other numbers will do; other shapes will not."""
     joint, bases, *rows = problem
-    compiled = []
-
-    def listen(event, _, *, fun_name="", **__):
-        if event == "/jax/core/compile/backend_compile_duration":
-            compiled.append(fun_name)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    programs = {"jit(_chunk)", "jit(validate)"}
+    with compilations() as compiled:
         settings = training(width=9, iterations=80)
         compile_energies(joint, jax.tree.map(jnp.zeros_like, bases), *rows, settings=settings)
-        assert {"jit(_chunk)", "jit(validate)"} <= set(compiled)
+        assert programs <= set(compiled)
         compiled.clear()
         fit(problem, settings)
-        assert not {"jit(_chunk)", "jit(validate)"} & set(compiled)
-        fit(problem, training(width=10, iterations=80))
-        assert {"jit(_chunk)", "jit(validate)"} <= set(compiled)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
+    assert not programs & set(compiled)
+    assert programs <= set(first[1])  # a fit of another width compiles its own
 
 
 def test_training_raises_the_held_out_likelihood(fitted):

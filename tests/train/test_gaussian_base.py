@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal, norm
 
 from unle.models import FixedMeasure
 from unle.train import FixedBase, GaussianTraining, Rows, fit_gaussians, make_splits
-from unle.train.gaussian_fits import _Products, linear_fit, shrunk_covariance
+from unle.train.closed_form_fits import _Products, linear_fit, shrunk_covariance
 
 SETTINGS = GaussianTraining(width=16, depth=1, iterations=600, batch=128, chunk=50, learning_rate=0.02)
 MEMBERS, ROWS = 2, 1000

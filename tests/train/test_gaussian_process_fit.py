@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from unle.models import Chained, GaussianProcess
 from unle.train import GaussianTraining, Rows, fit_gaussians, make_splits
-from unle.train.gaussian_process_fit import _kernel, _length_scales, _Regression, _squared_exponential, fit_processes
+from unle.train.closed_form_fits import _kernel, _length_scales, _Regression, _squared_exponential, fit_processes
 
 SCALES = np.array([0.7, 1.5])
 

@@ -6,32 +6,27 @@ from typing import Any
 from unle.cli.settings import RunSettings
 from unle.errors import InputError
 from unle.methods import AUNLE, NLE, SMNLE, SNLE, SUNLE, ByExchange, Divi, Online, Tilted
-from unle.methods.memory_limit import as_bytes
-from unle.methods.sequential import round_sizes
+from unle.methods.abstract_method import round_sizes
+from unle.methods.sunle import PROPOSALS
+from unle.methods.training_pairs import as_bytes
 from unle.models import Maf, SplineFlow
 from unle.train import Descent, EnergyTraining, LearnedSummary, ScoreMatching
 
 METHODS = ("aunle", "sunle", "nle", "snle", "smnle")
 FLOWS = {"maf": Maf(), "spline": SplineFlow()}
 NORMALISERS = {"tilted": Tilted(), "divi": Divi(), "online": Online(), "exchange": ByExchange()}
-PROPOSALS = {None: "best", True: "energies", False: "bases"}  # of `--every-round`
-POSTERIORS_OF_SMNLE = ("divi", "exchange")
-POSTERIORS_OF_THE_PAPER = ("exchange", "divi", "online")
+NORMALISERS_OF_SMNLE = ("divi", "exchange")
+NORMALISERS_OF_THE_PAPER = ("exchange", "divi", "online")
 
 
 def build(settings: RunSettings, model: Any) -> Any:
-    """Return the method, a front-end of `unle` with `fit` or, if it is sequential, with `begin`.
-
-    Args:
-        settings: that `check_settings` accepts.
-        model: the prior and the simulator.
-    """
+    """Return the method, a front-end of `unle` with `fit` or, if it is sequential, with `begin`."""
     iterations, prior = settings.iterations, model.prior
     parts: dict[str, Any] = {} if settings.members is None else {"members": settings.members}
     if settings.method == "smnle":
         if iterations is not None:
             parts["training"] = ScoreMatching(descent=Descent(iterations=iterations))
-        if settings.posterior == "exchange":
+        if settings.normaliser == "exchange":
             parts["normaliser"] = None
         return SMNLE(prior, sliced=bool(settings.sliced), **parts)
     if settings.method in ("nle", "snle"):
@@ -43,7 +38,7 @@ def build(settings: RunSettings, model: Any) -> Any:
         training: dict[str, Any] = {} if iterations is None else {"iterations": iterations}
         if settings.method == "aunle":
             return AUNLE.paper(prior, **training)
-        normaliser: Any = NORMALISERS[settings.posterior or "exchange"]
+        normaliser: Any = NORMALISERS[settings.normaliser or "exchange"]
         return SUNLE.paper(prior, model.simulator, normaliser=normaliser, **training)
     if iterations is not None:
         base: Any = SUNLE.base if settings.method == "sunle" else AUNLE.base
@@ -51,10 +46,12 @@ def build(settings: RunSettings, model: Any) -> Any:
     if settings.summary is not None:
         parts["summary"] = LearnedSummary()
     if settings.method == "sunle":
-        normaliser = NORMALISERS[settings.posterior or "tilted"]
+        normaliser = NORMALISERS[settings.normaliser or "tilted"]
         if iterations is not None:
             parts["training"] = replace(normaliser.energies, iterations=iterations)
-        return SUNLE(prior, model.simulator, normaliser=normaliser, proposals=PROPOSALS[settings.every_round], **parts)
+        if settings.proposals is not None:
+            parts["proposals"] = settings.proposals
+        return SUNLE(prior, model.simulator, normaliser=normaliser, **parts)
     if iterations is not None:
         parts["training"] = EnergyTraining(iterations=iterations)
     if settings.repetition is not None:
@@ -63,12 +60,8 @@ def build(settings: RunSettings, model: Any) -> Any:
 
 
 def check_settings(settings: RunSettings) -> None:
-    """Refuse settings that no method has, or that theirs would ignore.
-
-    Raises:
-        InputError: naming the option.
-    """
-    method, posterior = settings.method, settings.posterior
+    """Refuse settings that no method has, or that theirs would ignore."""
+    method, normaliser = settings.method, settings.normaliser
     if method not in METHODS:
         raise InputError(f"expected a method among {', '.join(METHODS)}; got {method!r}.")
     if settings.flow is not None and method not in ("nle", "snle"):
@@ -83,14 +76,16 @@ def check_settings(settings: RunSettings) -> None:
         raise InputError(f"expected --summary with --method aunle or sunle; {method} takes x as it is.")
     if settings.sliced and method != "smnle":
         raise InputError(f"expected --sliced with --method smnle; {method} matches no scores.")
-    if method == "smnle" and posterior not in (None, *POSTERIORS_OF_SMNLE):
-        raise InputError(f"expected --posterior to be {' or '.join(POSTERIORS_OF_SMNLE)}; got {posterior!r}.")
+    if method == "smnle" and normaliser not in (None, *NORMALISERS_OF_SMNLE):
+        raise InputError(f"expected --normaliser to be {' or '.join(NORMALISERS_OF_SMNLE)}; got {normaliser!r}.")
     if method == "smnle" and settings.members is not None:
         raise InputError("expected no --members with --method smnle, which has one.")
     if settings.paper:
         _check_paper(settings)
-    if posterior not in (None, *NORMALISERS):
-        raise InputError(f"expected --posterior to be {', '.join(NORMALISERS)}; got {posterior!r}.")
+    if normaliser not in (None, *NORMALISERS):
+        raise InputError(f"expected --normaliser to be {', '.join(NORMALISERS)}; got {normaliser!r}.")
+    if settings.proposals not in (None, *PROPOSALS):
+        raise InputError(f"expected --proposals to be {', '.join(PROPOSALS)}; got {settings.proposals!r}.")
     if settings.sizes is not None and settings.budget is not None:
         round_sizes(settings.budget, settings.sizes)
     if settings.memory is not None and settings.is_sequential:
@@ -104,7 +99,7 @@ def _check_paper(settings: RunSettings) -> None:
         raise InputError(f"expected --paper with --method aunle or sunle; {settings.method} is not of that paper.")
     given = {
         "--members": settings.members,
-        "--every-round": settings.every_round,
+        "--proposals": settings.proposals,
         "--repetition": settings.repetition,
         "--summary": settings.summary,
     }
@@ -113,8 +108,8 @@ def _check_paper(settings: RunSettings) -> None:
             raise InputError(f"expected no {name} with --paper: its algorithms have no such part.")
     if settings.memory is not None:
         raise InputError("expected no --memory with --paper: its algorithms hold all simulations in memory.")
-    if settings.method == "sunle" and settings.posterior not in (None, *POSTERIORS_OF_THE_PAPER):
+    if settings.method == "sunle" and settings.normaliser not in (None, *NORMALISERS_OF_THE_PAPER):
         raise InputError(
-            f"expected --posterior to be {', '.join(POSTERIORS_OF_THE_PAPER)} with --paper; "
-            f"got {settings.posterior!r}, which is no part of the paper."
+            f"expected --normaliser to be {', '.join(NORMALISERS_OF_THE_PAPER)} with --paper; "
+            f"got {settings.normaliser!r}, which is no part of the paper."
         )

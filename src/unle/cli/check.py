@@ -69,14 +69,7 @@ def require_fit(path: Path) -> Any:
 
 
 def gather(run: Any, *, model: Any = None, simulations: int | None = None, seed: int | None = None) -> Any:
-    """Read what the checks of a finished run look at.
-
-    Args:
-        run: the directory.
-        model: with the simulator; None if it is not at hand.
-        simulations: fresh simulations to make; see `FittedRun`.
-        seed: of the checks; that of the run by default.
-    """
+    """Read what the checks of a finished run look at; without a model nothing new is simulated."""
     from unle.cli.inference import load_posterior
     from unle.diagnose import FittedRun
     from unle.posterior import Draws
@@ -141,11 +134,7 @@ def report(
 
 
 def report_after(run: Any, model: Any, stages: Stages) -> Any:
-    """Check a run that has just ended, and write its report; a failure is a sentence, no more.
-
-    Returns:
-        The findings, or None if they could not be made.
-    """
+    """Check a run that has just ended, and write its report; a failure is a sentence, and None is returned."""
     with progress("Loading the checks"):
         from unle.report import write_report
 
@@ -176,14 +165,22 @@ def findings_kept(run: Any) -> Any:
     return Findings.load(run.path / "checks") if (run.path / "checks.json").exists() else None
 
 
+def lacks_report(run: Any) -> bool:
+    """Whether a run that has its draws has no report yet, or an older one: it was stopped while it was checked."""
+    return not all(_is_current(run, run.path / name) for name in ("checks.json", "report.html"))
+
+
+def _is_current(run: Any, file: Path) -> bool:
+    sources = [path for path in (run.draws, *run.path.glob("rounds/*/likelihood.json")) if path.exists()]
+    return file.exists() and all(file.stat().st_mtime >= path.stat().st_mtime for path in sources)
+
+
 def _findings(run: Any, evidence: Any, *, fresh: bool) -> Any:
     """Return the findings of the directory if they are newer than its draws and its fit, else make them."""
     from unle.diagnose import Findings, default_checks
 
     kept = run.path / "checks.json"
-    sources = [path for path in (run.draws, *run.path.glob("rounds/*/likelihood.json")) if path.exists()]
-    current = kept.exists() and all(kept.stat().st_mtime >= path.stat().st_mtime for path in sources)
-    if current and not fresh:
+    if _is_current(run, kept) and not fresh:
         run.finished("checks")  # raises if a file was damaged
         return Findings.load(run.path / "checks")
     findings = default_checks(evidence)

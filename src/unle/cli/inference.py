@@ -52,12 +52,7 @@ class Request:
 
 
 def open_run(path: Path, request: Request) -> RunDirectory:
-    """Open the run directory of a request: new, begun, or with a smaller budget.
-
-    Raises:
-        InputError: the request cannot be fulfilled.
-        StoreError: the directory belongs to other settings; the message names the difference.
-    """
+    """Open the run directory of a request: new, begun, or with a smaller budget; or say why that cannot be."""
     settings, model = request.settings, request.model
     check_settings(settings)
     if settings.is_sequential and request.x_o is None:
@@ -88,14 +83,7 @@ def infer(
 ) -> tuple[Posterior, Draws | None]:
     """Simulate, fit and sample, or take each from the directory, which is locked meanwhile.
 
-    Args:
-        request: what to do.
-        run: where its results are kept.
-        stages: receives the time of every stage that had to be done.
-        executor: what does the simulating.
-
-    Returns:
-        The posterior, and the draws at the request's observation if it has one.
+    `stages` receives the time of every stage that had to be done.  There are draws if the request has an observation.
     """
     with run.working():
         run.verify()
@@ -154,14 +142,7 @@ def _fit(request: Request, run: RunDirectory, stages: Stages, executor: Executor
 
 
 def simulate_prior(store: SimulationStore, model: Model, settings: dict[str, Any], executor: ExecutorOptions) -> None:
-    """Make the simulations of prior draws that the store lacks.
-
-    Args:
-        store: of the run.
-        model: the prior and the simulator.
-        settings: with a budget, a seed and a timeout.
-        executor: what does the simulating.
-    """
+    """Make the simulations of prior draws that the store of a run lacks."""
     store.remember("theta_names", list(model.prior.names))
     theta = np.asarray(model.prior.sample(settings["budget"], seed=settings["seed"]), dtype=np.float64)
     with executor.arguments() as arguments:
@@ -199,11 +180,7 @@ def check_exact(request: Request, draws: Draws, stages: Stages) -> float:
 
 
 def load_posterior(run: RunDirectory) -> Posterior:
-    """Return the fitted posterior of the last round.
-
-    Raises:
-        StoreError: nothing has been fitted yet.
-    """
+    """Return the fitted posterior of the last round."""
     fitted = sorted((run.path / "rounds").glob("[0-9]*/likelihood.json"))
     if not fitted:
         raise StoreError(f"{run.path} holds no fitted likelihood yet; to finish it: unle resume {run.path}.")

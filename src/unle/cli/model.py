@@ -92,11 +92,7 @@ def built_in_tasks() -> Mapping[str, Any]:
 
 
 def load_model(text: str) -> Model:
-    """Return the built-in task or load the file that `text` names.
-
-    Raises:
-        InputError: there is no such thing, the file cannot be run, or it lacks a name.
-    """
+    """Return the built-in task, or load the file, that `text` names."""
     tasks = built_in_tasks()
     if text in tasks:
         task = tasks[text]
@@ -106,26 +102,25 @@ def load_model(text: str) -> Model:
     if path.is_file():
         return _from_file(path)
     if path.suffix == ".py":
-        raise InputError(f"expected a Python file that defines a model; there is no file {path}.")
+        raise InputError(
+            f"expected a Python file that defines a model; there is no file {path} in {Path.cwd()}; try its full path."
+        )
     if not tasks:
         raise InputError(
             f"expected a Python file, or a built-in task of the package unle_bench, which is missing; got {text!r}."
         )
     near = difflib.get_close_matches(text, tasks, n=1)
     hint = f"; did you mean {near[0]}?" if near else "; try a file such as model.py."
+    if Path(f"{text}.py").is_file():
+        hint = f"; did you mean {text}.py?"
     raise InputError(f"expected a built-in task ({', '.join(tasks)}) or a Python file; got {text!r}{hint}")
 
 
 def model_of_run(run: RunDirectory, given: str | None, *, needed: bool = False) -> Model | None:
     """Return the model that a run was made with, and no other: a built-in task, or a file that has not changed.
 
-    Args:
-        run: the directory.
-        given: the path of the file, from the user; None for the one that was remembered.
-        needed: raise an error if it is not known where the file is, instead of returning None.
-
-    Raises:
-        StoreError: the file is gone, or is another one.
+    `given` is the path of the file, from the user; None for the one that was remembered.  Where it is not known, None
+    is returned, or an error raised if the model is `needed`.
     """
     name, checksum = str(run.settings.get("model", "")), run.settings.get("model_sha256")
     if checksum is None:

@@ -13,18 +13,10 @@ KINDS = ".csv, .txt, .npy or .json"
 
 
 def read_observation(text: str, task: Any, *, gaps: bool = False) -> Float[np.ndarray, "rows dim_x"]:
-    """Read an observation.
+    """Read an observation: one row per data vector, several if they are independent at the same theta.
 
-    Args:
-        text: a file of numbers, one row per data vector; or, for a built-in task, a number from 1 to 10.
-        task: the built-in task (`unle_bench.Task`) that the number refers to; None if there is none.
-        gaps: whether entries may be NaN, for those that are missing.
-
-    Returns:
-        One row per data vector; several rows are independent observations of the same theta.
-
-    Raises:
-        InputError: there is no such file, or it does not hold finite numbers.
+    The text names a file of numbers or, for a built-in task, is a number from 1 to 10.  With `gaps`, entries may be
+    NaN.
     """
     if text.isdigit() and task is not None:
         return as_rows(task.observation(int(text)), f"observation {text}")
@@ -60,11 +52,7 @@ def as_rows(values: Any, source: str, *, gaps: bool = False) -> Float[np.ndarray
 
 
 def fit_to(rows: Float[np.ndarray, "read width"], dim_x: int) -> Float[np.ndarray, "rows dim_x"]:
-    """Return the rows with the length that the simulations have; one number per line may mean one data vector.
-
-    Raises:
-        InputError: the lengths differ.
-    """
+    """Return the rows with the length that the simulations have; one number per line may mean one data vector."""
     if rows.shape == (dim_x, 1):
         return rows.T
     if rows.shape[1] != dim_x:

@@ -18,14 +18,7 @@ def show_run(
 ) -> None:
     """Print the table, or the JSON object, of a finished run.
 
-    Args:
-        directory: of the run.
-        draws: at its observation; None if it has none.
-        stages: with their seconds.
-        score: C2ST against exact draws, if it was asked for.
-        findings: of its checks, if they were made.
-        as_json: print an object and nothing else.
-        done: whether the directory held everything already.
+    `score` is C2ST against exact draws; `done` says that the directory held everything already.
     """
     from unle.store import RunDirectory
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unle.cli.check import findings_kept, report_after, show_verdict
+from unle.cli.check import findings_kept, lacks_report, report_after, show_verdict
 from unle.cli.console import Stages, plain_ending, say
 from unle.cli.output import saved_so_far, show_run
 from unle.cli.settings import Dask, ExecutorOptions, RunSettings, Workers, takes_settings
@@ -86,12 +86,14 @@ def finish(
     _, draws = inference.infer(request, kept, stages, executor)
     done = not stages.seconds
     score = inference.check_exact(request, draws, stages) if check and draws is not None else None
+    to_check = with_report and (not done or lacks_report(kept))
     if done:
-        say(f"{directory} holds this run already, complete; nothing was repeated.")
-    if done:
-        findings = findings_kept(kept)
+        rest = "its checks are still to be made" if to_check else "complete; nothing was repeated"
+        say(f"{directory} holds this run already, {rest}.")
+    if to_check:
+        findings = report_after(kept, request.model, stages)
     else:
-        findings = report_after(kept, request.model, stages) if with_report else None
+        findings = findings_kept(kept) if done else None
     show_run(directory, draws, stages, score, findings, as_json=as_json, done=done)
     if findings is not None:  # at the end, where it is read
         show_verdict(findings, str(directory))

@@ -10,9 +10,8 @@ from unle.cli.output import say_traceback
 from unle.cli.settings import ExecutorOptions
 from unle.errors import StoreError
 from unle.methods import AbstractSequential, Round
-from unle.methods.abstract_method import record_losses
+from unle.methods.abstract_method import LAST_FIT, record_losses
 from unle.methods.round_state import AbstractRoundState
-from unle.methods.sequential import LAST_FIT
 from unle.posterior import Posterior
 from unle.progress import progress
 from unle.simulators import simulate_at
@@ -25,15 +24,7 @@ ENERGIES = "energies"  # of a round, from which the next one starts
 def fit_in_rounds(
     method: AbstractSequential, request: Any, run: RunDirectory, stages: Stages, executor: ExecutorOptions
 ) -> Posterior:
-    """Simulate and fit round after round, or take what the directory holds.
-
-    Args:
-        method: with its settings.
-        request: model, settings and observation.
-        run: where rounds are kept.
-        stages: receives the time of simulating and fitting.
-        executor: what does the simulating.
-    """
+    """Simulate and fit round after round, or take what the directory holds."""
     settings = request.settings
     state = method.begin(request.x_o, budget=settings.budget, rounds=settings.sizes, seed=settings.seed)
     with progress(settings.method.upper()):  # its clock shows the time of all rounds together

@@ -16,7 +16,7 @@ from unle.errors import InputError
 
 BUDGET = 1000  # simulations, unless said otherwise
 ROUNDS = "10"
-OPTIONAL = ("flow", "sliced", "memory", "every_round", "repetition", "paper", "summary")  # older directories lack them
+OPTIONAL = ("flow", "sliced", "memory", "proposals", "repetition", "paper", "summary")  # older directories lack them
 SEQUENTIAL = ("sunle", "snle")  # methods that simulate in rounds around one observation
 
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Simulate in so many processes of this machine.")]
@@ -65,19 +65,17 @@ class RunSettings:
         str | None,
         typer.Option(help="Rounds of sunle and snle: how many, or the size of each, as in 500,250,250.  [default: 10]"),
     ] = None
-    posterior: Annotated[
+    normaliser: Annotated[
         str | None,
         typer.Option(
             help="What is done about Z(theta): tilted, divi, online or exchange (sunle), divi or exchange (smnle).  "
             "[default: the first]"
         ),
     ] = None
-    every_round: Annotated[
-        bool | None,
+    proposals: Annotated[
+        str | None,
         typer.Option(
-            "--every-round/--no-every-round",
-            help="Train energies in every round, or after the last only: sunle.  [default: where they help to propose]",
-            show_default=False,
+            help="What proposes parameters in rounds of sunle: energies, bases, or the best of both.  [default: best]"
         ),
     ] = None
     repetition: Annotated[
@@ -116,11 +114,7 @@ class RunSettings:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "RunSettings":
-        """Return the settings that `record` wrote.
-
-        Raises:
-            KeyError: one of them is missing.
-        """
+        """Return the settings that `record` wrote."""
         names = [field.name for field in fields(cls) if field.name in record or field.name not in OPTIONAL]
         values: dict[str, Any] = {name: record[name] for name in names}
         sizes = values["rounds"]
@@ -158,25 +152,21 @@ class RunSettings:
         return len(self.sizes) if isinstance(self.sizes, list) else self.sizes or 1
 
     def with_defaults(self, simulations: int | None = None) -> "RunSettings":
-        """Refuse options that the method would ignore, and fill in what it takes.
-
-        Args:
-            simulations: how many the user brought; None if they are to be made.
-        """
+        """Refuse options that the method would ignore, and fill in what it takes for so many given simulations."""
         method = self.method
         if self.rounds is not None and not self.is_sequential:
             raise InputError(f"expected --rounds with --method sunle or snle only; {method} has one round.")
-        if self.posterior is not None and method not in ("sunle", "smnle"):
-            raise InputError(f"expected --posterior with --method sunle or smnle only; {method} has a normaliser.")
-        if self.every_round is not None and method != "sunle":
-            raise InputError(f"expected --every-round with --method sunle only; {method} has no energies in rounds.")
+        if self.normaliser is not None and method not in ("sunle", "smnle"):
+            raise InputError(f"expected --normaliser with --method sunle or smnle only; {method} has a normaliser.")
+        if self.proposals is not None and method != "sunle":
+            raise InputError(f"expected --proposals with --method sunle only; {method} has no energies in rounds.")
         if self.repetition is not None and method != "aunle":
             raise InputError(f"expected --repetition with --method aunle only; {method} looks for none.")
-        posterior = {"sunle": "exchange" if self.paper else "tilted", "smnle": "divi"}.get(method)
+        normaliser = {"sunle": "exchange" if self.paper else "tilted", "smnle": "divi"}.get(method)
         filled = replace(
             self,
             rounds=self.rounds or (ROUNDS if self.is_sequential else None),
-            posterior=self.posterior or posterior,
+            normaliser=self.normaliser or normaliser,
         )
         made = self.budget or (sum(filled.sizes) if isinstance(filled.sizes, list) else BUDGET)
         return replace(filled, budget=made if simulations is None else simulations)

@@ -10,20 +10,16 @@ from typing import Any
 
 from unle.cli.console import say
 from unle.cli.settings import SEQUENTIAL
-from unle.methods.sequential import round_sizes
+from unle.methods.abstract_method import round_sizes
 from unle.store import RunDirectory, plain
-from unle.store.top_up import EARLIER, top_up
+from unle.store.run_directory import EARLIER, top_up
 
 FIRST_ROUNDS = "first_rounds"  # what --rounds was when a sequential run began
 MAY_DIFFER = {"budget", "rounds", FIRST_ROUNDS}
 
 
 def create_or_top_up(path: Path, settings: Mapping[str, Any]) -> RunDirectory:
-    """Open the run directory of these settings: a new one, one that has begun, or one with a smaller budget.
-
-    Raises:
-        StoreError: the directory belongs to other settings; the message names the difference.
-    """
+    """Open the run directory of these settings: a new one, one that has begun, or one with a smaller budget."""
     wanted = plain(settings)
     run = RunDirectory.open(path) if (path / "run.json").exists() else None
     grown = None if run is None else _grown(run.settings, wanted)

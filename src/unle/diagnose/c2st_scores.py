@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from unle.arrays import as_array
 from unle.diagnose.c2st_classifier import N_FOLDS, WIDTH_PER_DIM, Folds, train_group
 from unle.errors import InputError
 
@@ -135,11 +136,7 @@ def c2st_fast_batch(
     # by side and the slowest one sets the time.
     jobs: int | None = None,
 ) -> Float[np.ndarray, " b"]:
-    """Score b pairs of equal shape at once; entry i is `c2st_fast(references[i], approximations[i])`.
-
-    Returns:
-        Mean held-out accuracies, (b,).
-    """
+    """Score b pairs of equal shape at once; entry i is `c2st_fast(references[i], approximations[i])`."""
     firsts, seconds = list(references), list(approximations)  # type: ignore[arg-type]  # arrays iterate over sets
     if len(firsts) != len(seconds):
         raise InputError(
@@ -159,7 +156,7 @@ def _pooled(reference: ArrayLike, approximation: ArrayLike) -> Float[np.ndarray,
     """Check a pair, z-score it by the reference and stack it, reference rows first, in float32."""
     sets = []
     for name, values in (("reference", reference), ("approximation", approximation)):
-        values = np.asarray(values, dtype=np.float32)
+        values = as_array(values, name).astype(np.float32)
         if values.ndim != 2:
             raise InputError(f"expected `{name}` of shape (n, dim); got {values.shape}; try one draw per row.")
         if not np.isfinite(values).all():

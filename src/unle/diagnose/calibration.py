@@ -37,7 +37,13 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.diagnose.calibration_sampling import weigh_around_modes, weigh_many, weigh_population
-from unle.diagnose.likelihoods import log_likelihood_draws, log_likelihood_pairs, log_likelihood_table, without_region
+from unle.diagnose.likelihoods import (
+    log_likelihood_draws,
+    log_likelihood_pairs,
+    log_likelihood_table,
+    operations,
+    without_region,
+)
 from unle.diagnose.predictive_checks import ReplicaPairs
 from unle.diagnose.record import NotMade
 from unle.errors import InputError
@@ -53,6 +59,7 @@ WEIGHED_DRAWS = 2000  # four times as many where few of them carry the weight
 ENOUGH_EFFECTIVE = 100  # draws in the median, with which the first are enough
 FRESH_DRAWS = 1000  # of each posterior, where those at x_o do not do
 FEWEST_POSTERIORS = 50
+MOST_OPERATIONS = 5e11  # for the posteriors around x_o: half a minute on two cores; then there are fewer of them
 OF_Y, OF_X_O = "log q(y | theta)", "log q(x_o | theta)"  # names of two further columns beside the parameters
 
 
@@ -213,33 +220,30 @@ def _effective(log_weights: np.ndarray) -> float:
 def calibrate_around(
     prior: Prior, likelihood: TractableLikelihood, draws: Draws, pairs: ReplicaPairs, *, ess: float, seed: int = 0
 ) -> tuple[Calibration, float]:
-    """Weigh the draws at x_o by one more simulation at some of them.
+    """Weigh the draws at x_o by one more simulation at some of them, the first of each pair.
 
-    Args:
-        prior: of the posterior.
-        likelihood: of the posterior.
-        draws: of the posterior at x_o.
-        pairs: simulations at some of them, of which the first counts.
-        ess: effective number of the draws.
-        seed: of the ties.
-
-    Returns:
-        The posteriors, with log q(y | theta) and log q(x_o | theta) as two further columns beside the parameters, and
-        the number of independent draws that they share.
+    `ess` is the effective number of the draws.  The posteriors have log q(y | theta) and log q(x_o | theta) as two
+    further columns beside the parameters.
     """
     usable = np.flatnonzero(pairs.valid[:, 0])
     # Neighbours in a chain are copies of each other where few draws are effective.
     wanted = min(len(usable), int(ess / 2))
     if wanted < FEWEST_POSTERIORS:
         raise NotMade(f"{FEWEST_POSTERIORS} valid simulations at independent draws are needed; there are {wanted}.")
-    usable = usable[np.linspace(0, len(usable) - 1, wanted).astype(int)]
     of_data = without_region(likelihood)
+    values = np.asarray(draws, np.float32)
+    affordable = MOST_OPERATIONS / max(operations(of_data, values[0], pairs.x[usable[0], 0]), 1.0)  # likelihoods
     for most in (WEIGHED_DRAWS, 4 * WEIGHED_DRAWS):
-        around, shared = _weighed(of_data, draws, pairs, usable, most, ess=ess, seed=seed)
+        count = min(wanted, int(affordable / min(most, len(values))))
+        if count < FEWEST_POSTERIORS and most > WEIGHED_DRAWS:
+            break
+        count = max(count, FEWEST_POSTERIORS)
+        some = usable[np.linspace(0, len(usable) - 1, count).astype(int)]
+        around, shared = _weighed(of_data, draws, pairs, some, most, ess=ess, seed=seed)
         if around.effective >= ENOUGH_EFFECTIVE or len(draws) <= most:
             break
     if around.effective < FEWEST_EFFECTIVE and of_data is likelihood:
-        own = _weighed_anew(prior, likelihood, draws, pairs, usable, seed=seed)
+        own = _weighed_anew(prior, likelihood, draws, pairs, some, seed=seed)
         if own.effective > around.effective:
             return own, np.inf
     return around, shared

@@ -236,10 +236,6 @@ def rank_pca(
     """Return the leading principal coordinates of x, of unit variance, and those of other vectors likewise.
 
     Ranks are taken first, so that no outlier rules.
-
-    Args:
-        x: data vectors that decide which directions lead.
-        others: further ones, or None.
     """
     both = x if others is None else np.concatenate([x, others])
     scores = 2 * (rankdata(both, axis=0) - 1) / max(len(both) - 1, 1) - 1

@@ -40,11 +40,7 @@ def energy_test(
 ) -> EnergyTest:
     """Test whether two sets of points have one distribution, by permuting their labels.
 
-    Args:
-        a: one set; up to a thousand points or so, since all distances are held in memory.
-        b: the other.
-        permutations: number of random relabellings behind the p-value.
-        seed: of the permutations.
+    Up to a thousand points or so in a set, since all distances are held in memory.
     """
     pooled = np.concatenate([a, b])
     distances = cdist(pooled, pooled)
@@ -119,13 +115,7 @@ def discrepancy(reference: ArrayLike, draws: ArrayLike, *, blocks: int = BLOCKS)
 
 
 def energy_score(draws: ArrayLike, truth: ArrayLike, scale: ArrayLike) -> float:
-    """Return the energy score of the true parameters under the draws, in the given units; lower is better.
-
-    Args:
-        draws: of the approximation, (n, d).
-        truth: the parameters behind the observation, (d,).
-        scale: one unit per parameter, such as the reference's standard deviations, (d,).
-    """
+    """Return the energy score of the true parameters (d,) under draws (n, d), in units (d,); lower is better."""
     values, scale = np.asarray(draws, dtype=np.float64), np.asarray(scale, dtype=np.float64)
     some = values[np.linspace(0, len(values) - 1, min(len(values), DRAWS_FOR_SCORE)).astype(int)]
     scores, _ = energy_scores(some / scale, np.atleast_2d(np.asarray(truth, dtype=np.float64) / scale))

@@ -177,14 +177,7 @@ def _training_advice(verdicts: dict[str, Verdict], kept: str, gain: float, *, fe
 
 
 def information(records: Sequence[Mapping[str, Any]]) -> Check:
-    """Check that the held-out likelihood is better than one that ignores theta.
-
-    Args:
-        records: the metrics of the fit; the last one of stage "information" counts.
-
-    Raises:
-        NotApplicable: the fit wrote no such record.
-    """
+    """Check, by the last record of stage "information", that the held-out likelihood knows theta."""
     record = last_record(records, "information", "the fit did not measure it.")
     nats, error = float(record["nats"]), float(record["error"])
     learned = math.isfinite(nats) and math.isfinite(error) and nats >= STANDARD_ERRORS * error and nats > 0
@@ -205,14 +198,7 @@ def _upper_tail(z: float) -> float:
 
 
 def validity_calibration(records: Sequence[Mapping[str, Any]]) -> Check:
-    """Check the model of failures.
-
-    Args:
-        records: the metrics of the fit; the last one of stage "validity" counts.
-
-    Raises:
-        NotApplicable: no simulation failed, or failures are no part of the model.
-    """
+    """Check the model of failures, by the last record of stage "validity"."""
     record = last_record(records, "validity", "failures are no part of this model, or there were none.")
     rate, error, noise = (float(record[name]) for name in ("rate", "calibration_error", "calibration_noise"))
     excess = max(error - noise, 0.0)
@@ -231,14 +217,7 @@ def validity_calibration(records: Sequence[Mapping[str, Any]]) -> Check:
 
 
 def lost_rounds(records: Sequence[Mapping[str, Any]]) -> Check:
-    """Check the rounds of a sequential run.
-
-    Args:
-        records: the metrics of the run; those of stage "lost" count.
-
-    Raises:
-        NotApplicable: the run had no rounds.
-    """
+    """Check the rounds of a sequential run, by its records of stage "lost"."""
     lost = [record for record in records if record.get("stage") == "lost"]
     rounds = [record for record in records if record.get("stage") == "round"]
     if not lost and not rounds:

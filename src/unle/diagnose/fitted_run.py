@@ -34,10 +34,11 @@ WEIGHED = 500  # draws of each of their posteriors: levels are exact with any nu
 MANY_REPLICAS = 4000  # where they take little time: an extreme of so many is one
 REPLICAS = 500  # simulations at posterior draws, two at each
 FEWEST_REPLICAS = 50
+MOST_TIMES = 16  # as many replicas, where nearly all of them fail
 SECONDS_ALLOWED = 30.0  # of simulation that are spent without being asked to
 ANOTHER_SEED = 1_000_003  # added to the seed of a run: fresh simulations must not repeat those of the fit
 MEMBER_DRAWS = 2000  # at which the members are compared
-NO_DENSITY = "the likelihood has no density to weigh draws with; a learned normaliser has one: --posterior divi."
+NO_DENSITY = "the likelihood has no density to weigh draws with; a learned normaliser has one: --normaliser divi."
 
 
 @dataclass
@@ -140,12 +141,22 @@ class FittedRun:
             raise NotMade(
                 f"{FEWEST_REPLICAS} replicas would take {minutes:.0f} minutes: unle check DIR --simulations {PAIRS}."
             )
-        values = np.asarray(draws, float)
-        chosen = np.linspace(0, len(values) - 1, n // 2).astype(int)
+        pairs = self._pairs_of_replicas(n // 2)
+        if self.simulations is not None:
+            return pairs
+        # Where many fail, so many more are made that about as many are valid as were wanted.
+        more = min(int(n / max(pairs.valid.mean(), 1 / MOST_TIMES)), 2 * len(np.asarray(draws)))
+        more = more if self.seconds == 0 else min(more, affordable)
+        return self._pairs_of_replicas(more // 2) if more >= 2 * n else pairs
+
+    def _pairs_of_replicas(self, n: int) -> ReplicaPairs:
+        """Simulate twice at each of n draws."""
+        values, rows = np.asarray(self.at_x_o, float), len(self.at_x_o.x_o)
+        chosen = np.linspace(0, len(values) - 1, n).astype(int)
         theta = np.repeat(values[chosen], 2 * rows, axis=0)
         made = self._simulate(theta, self.seed + ANOTHER_SEED + 1)
-        whole = np.asarray(made.valid.reshape(len(chosen), 2, rows).all(axis=2))
-        return ReplicaPairs(values[chosen], chosen, made.x.reshape(len(chosen), 2, rows, -1), whole)
+        whole = np.asarray(made.valid.reshape(n, 2, rows).all(axis=2))
+        return ReplicaPairs(values[chosen], chosen, made.x.reshape(n, 2, rows, -1), whole)
 
     @cached_property
     def around(self) -> tuple[Calibration, float]:

@@ -13,6 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unle.models import Consensus, Ensemble, GivenValid, Mixture, OverCells, Region, Tempered, TractableLikelihood
+from unle.progress import progress
+
+BLOCK = 25  # sets of data between two updates of the progress bar
 
 
 class Members(NamedTuple):
@@ -67,14 +70,17 @@ def without_cells(likelihood: TractableLikelihood) -> TractableLikelihood:
 
 
 def log_likelihood_table(likelihood: TractableLikelihood, theta: Any, data: Any) -> Float[np.ndarray, "data theta"]:
-    """Return the log-likelihood of every data set at every theta.
-
-    Args:
-        likelihood: up to a constant.
-        theta: parameters, (n, dim).
-        data: sets of rows, (m, rows, dim_x); the rows of a set multiply.
-    """
-    return np.asarray(_table(likelihood, *_single(theta, data)), float)
+    """Return the log-likelihood of every data set, (m, rows, dim_x), at every theta; the rows of a set multiply."""
+    thetas, sets = _single(theta, data)
+    if len(sets) <= BLOCK:
+        return np.asarray(_table(likelihood, thetas, sets), float)
+    parts = []
+    with progress("Likelihoods of simulated data", total=len(sets)) as bar:
+        for start in range(0, len(sets), BLOCK):
+            rows = np.arange(start, start + BLOCK) % len(sets)  # the last block is filled up: one compilation
+            parts.append(np.asarray(_table(likelihood, thetas, sets[rows]), float)[: len(sets) - start])
+            bar.advance(len(parts[-1]))
+    return np.concatenate(parts)
 
 
 def log_likelihood_pairs(likelihood: TractableLikelihood, theta: Any, data: Any) -> Float[np.ndarray, " n"]:
@@ -90,6 +96,18 @@ def log_likelihood_draws(likelihood: TractableLikelihood, theta: Any, data: Any)
 def member_log_likelihoods(ensemble: Ensemble | Mixture, theta: Any, rows: Any) -> Float[np.ndarray, "theta member"]:
     """Return every member's log-likelihood of all rows together, at every theta."""
     return np.asarray(_members(ensemble, *_single(theta, rows)), float)
+
+
+def operations(likelihood: TractableLikelihood, theta: Any, rows: Any) -> float:
+    """Return how many operations one log-likelihood of these rows takes: XLA's count, the same on every machine."""
+    arrays, fixed = eqx.partition(likelihood, eqx.is_array)
+
+    def value(arrays, theta, rows):
+        likelihood = eqx.combine(arrays, fixed)
+        return _of_rows(likelihood, theta, jax.vmap(likelihood.prepare)(rows))
+
+    counted = jax.jit(value).lower(arrays, *_single(theta, rows)).cost_analysis() or {}
+    return float(counted.get("flops", 0.0)) + float(counted.get("transcendentals", 0.0))
 
 
 def _single(*values: Any) -> list[Array]:

@@ -67,14 +67,7 @@ def normaliser(uniformity: ZUniformity) -> Check:
 
 
 def certificate(records: Sequence[Mapping[str, Any]]) -> Check:
-    """Check the normaliser Z_pi that training estimated.
-
-    Args:
-        records: the metrics of the fit; the last one of stage "certificate" counts.
-
-    Raises:
-        NotApplicable: the fit wrote no such record.
-    """
+    """Check the normaliser Z_pi that training estimated, by the last record of stage "certificate"."""
     record = last_record(records, "certificate", "the fit did not estimate its normaliser from two sides.")
     gap, error, k, outweigh = (float(record[name]) for name in ("log_z_gap", "log_z_error", "pareto_k", "outweigh"))
     noise = 2 * error
@@ -98,14 +91,7 @@ def _certificate_advice(verdicts: dict[str, Verdict]) -> str:
 
 
 def learned_normaliser(records: Sequence[Mapping[str, Any]]) -> Check:
-    """Check the normaliser that a sequential run learned.
-
-    Args:
-        records: the metrics of the fit; the last one of stage "normalised" counts.
-
-    Raises:
-        NotApplicable: no normaliser was learned.
-    """
+    """Check the normaliser that a sequential run learned, by the last record of stage "normalised"."""
     record = last_record(records, "normalised", "no normaliser was learned.")
     error_sd, noise_sd = float(record.get("error_sd", math.nan)), float(record.get("noise_sd", math.nan))
     if not math.isfinite(error_sd):

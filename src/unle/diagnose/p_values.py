@@ -92,12 +92,9 @@ def uniformity(u: Float[np.ndarray, " n"], *, variance: float = 1.0) -> Uniformi
 
 
 def ecdf_band(n: int, points: Float[np.ndarray, " k"], *, level: float = 0.95, seed: int = 0):
-    """Return where the distribution function of n uniform numbers stays with probability `level`, everywhere at once.
+    """Return bounds in which the distribution function of n uniform numbers stays with probability `level`, as a whole.
 
     Pointwise it is binomial; the pointwise level is lowered until the whole curve stays inside as often as asked.
-
-    Returns:
-        Lower and upper bound at every point.
 
     Reference: Sailynoja, Burkner and Vehtari, "Graphical test for discrete uniformity", 2022.
     """

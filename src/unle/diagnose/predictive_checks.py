@@ -125,14 +125,9 @@ class DistanceRatio(NamedTuple):
 
 
 def distance_ratio(pairs: ReplicaPairs, x_o: Float[np.ndarray, "rows dim_x"]) -> DistanceRatio | None:
-    """Compare distances from x_o with distances within pairs.
+    """Compare distances from x_o with distances within pairs; several rows of x_o by their mean.
 
-    Args:
-        pairs: simulated at posterior draws.
-        x_o: the observation; several rows are compared by their mean.
-
-    Returns:
-        The finding; None where too few pairs are valid, or where the simulator has no noise.
+    There is no finding, None, where too few pairs are valid, or where the simulator has no noise.
     """
     both = pairs.valid.all(axis=1)
     if both.sum() < FEWEST_PAIRS:

@@ -153,11 +153,7 @@ def bonferroni(p_values: np.ndarray | list[float]) -> float:
 
 
 def last_record(records: Sequence[Mapping[str, Any]], stage: str, otherwise: str) -> Mapping[str, Any]:
-    """Return the last metrics record of a stage of the fit.
-
-    Raises:
-        NotApplicable: there is none; `otherwise` is the reason.
-    """
+    """Return the last metrics record of a stage of the fit; `otherwise` is the reason if there is none."""
     for record in reversed(records):
         if record.get("stage") == stage:
             return record

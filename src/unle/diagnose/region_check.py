@@ -43,15 +43,7 @@ def region_within(likelihood: Any) -> Region | None:
 
 
 def region_mass(posterior: Posterior, draws: Draws) -> Check:
-    """Compare the mass of the last fit outside the region with that inside.
-
-    Args:
-        posterior: of a sequential run.
-        draws: of it, at the observation.
-
-    Raises:
-        NotApplicable: the posterior is not confined to a region.
-    """
+    """Compare the mass of a sequential run's last fit outside the region with that inside."""
     likelihood = posterior.likelihood
     region = region_within(likelihood)
     if region is None or not isinstance(likelihood, TractableLikelihood):

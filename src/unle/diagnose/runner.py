@@ -44,6 +44,7 @@ from unle.methods import SequentialRun, as_simulations
 from unle.models import Ensemble, TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
+from unle.simulators import check_simulator
 
 Z_DRAWS = 100  # of the posterior at which Z is estimated: its spread to a tenth
 EXTREME_DRAWS = 2000  # at which the residual of x_o is looked at
@@ -180,6 +181,8 @@ def check(
     Returns:
         `Findings`: `print` shows the verdict and its reasons.
     """
+    if simulator is not None:
+        check_simulator(simulator)
     amortised = not isinstance(simulations, SequentialRun)
     rows = as_simulations(simulations if amortised else simulations.simulations, posterior.prior)
     return default_checks(

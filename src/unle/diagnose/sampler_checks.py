@@ -114,11 +114,7 @@ def _advice(verdicts: dict[str, Verdict]) -> str:
 
 
 def density_grid(posterior: Posterior, draws: Draws) -> tuple[list[np.ndarray], np.ndarray]:
-    """Evaluate the posterior on a grid over the draws, and over the prior's box where that is bounded.
-
-    Returns:
-        The axes, and the density normalised over the grid; for two parameters with axes (first, second).
-    """
+    """Return axes over the draws, or over a bounded prior, and the posterior normalised over their grid."""
     low, high = posterior.prior.bounds
     values = np.asarray(draws, float)
     if values.shape[1] > 2:
@@ -183,14 +179,7 @@ def _edges(axis: np.ndarray, step: float, column: np.ndarray) -> np.ndarray:
 
 
 def inner_mixing(info: Mapping[str, Any]) -> Check:
-    """Check the auxiliary draws of an exchange run.
-
-    Args:
-        info: of the draws, `Draws.info`.
-
-    Raises:
-        NotApplicable: the draws are not by exchange.
-    """
+    """Check the auxiliary draws of an exchange run by `Draws.info`."""
     if "inner_drift" not in info:
         raise NotApplicable("the draws were not made by the exchange algorithm.")
     drift, error = float(info["inner_drift"]), float(info["inner_drift_error"])

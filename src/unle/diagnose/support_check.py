@@ -140,10 +140,7 @@ class Residuals(NamedTuple):
 def residual_levels(ensemble: Ensemble, calibration: Calibration, *, effective: float = np.inf) -> Residuals:
     """Return the level of every truth's largest residual among those of the draws.
 
-    Args:
-        ensemble: whose first member's base measures residuals.
-        calibration: posteriors with known truths; parameters come first in its columns.
-        effective: independent draws, if all posteriors share them.
+    The first member's base measures residuals.  `effective` draws are independent, if all posteriors share them.
     """
     require(calibration)
     dim, dim_x = ensemble.theta_space.dim, ensemble.x_space.dim_x
@@ -176,15 +173,9 @@ def extreme_draws(
 
 
 def support(residuals: Sequence[Residuals], at_x_o: Extremes, ends: Sequence[SharpEnd] = ()) -> Check:
-    """Count levels close to one, and draws at which x_o is extreme.
+    """Count levels close to one, and draws at which x_o is extreme; the first levels are the array `levels`.
 
-    Args:
-        residuals: levels, of data from the prior or around x_o.
-        at_x_o: the observation among simulations at its draws.
-        ends: sharp ends of the noise, from `sharp_ends`, with the numbers of the raw coordinates.
-
-    Returns:
-        A `Check` with the first levels as array `levels`.
+    `residuals` has the levels, of data from the prior or around x_o, and `ends` the sharp ends of the noise.
     """
     tests = [_too_few(one, share) for one in residuals for share in SHARES]
     of_levels = bonferroni([p for p, _ in tests])

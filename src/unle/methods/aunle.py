@@ -7,8 +7,8 @@ r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations
 4. Keep the energies if they raise the likelihood of rows that their training has not seen, and if their normaliser can
    be relied on (`unle.train.validation`).
 5. Where residuals of the base are clearly not Gaussian, and energies do not make up for that, give them a density of
-   their own (`unle.train.residuals`), and repeat 3 and 4 on top of it.
-6. Integrate over the cells of counts and other discrete data (`unle.space.data_kinds`), and multiply by
+   their own (`unle.train.noise_fit`), and repeat 3 and 4 on top of it.
+6. Integrate over the cells of counts and other discrete data (`unle.space.marginals`), and multiply by
    P(valid | theta) if simulations failed.
 
 Reference: Glaser et al., "Maximum likelihood learning of unnormalized models for simulation-based inference", 2023.
@@ -22,19 +22,18 @@ import equinox as eqx
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
-from unle.compiling import meanwhile
+from unle.compiling import meanwhile, split
 from unle.errors import InputError
 from unle.methods.abstract_method import AbstractAmortised, record_fit, tell_user
-from unle.methods.energy_selection import Selected, certificate_of, select_model
-from unle.methods.paper_aunle import PaperAUNLE, joint_particles
-from unle.methods.precompile import sampler_compiled_for
+from unle.methods.energy_selection import Selected, certificate_of, select_model, untrained_ensemble
+from unle.methods.paper import PaperAUNLE, joint_particles
 from unle.methods.summarised import Summary, check_summary, with_summary
 from unle.methods.training_pairs import Pairs, standardised_pairs
-from unle.models import AbstractBase, Repeated, in_two_views, over_cells
-from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
+from unle.models import AbstractBase, AbstractLikelihood, Repeated, in_two_views, over_cells
+from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc, precompile_sampler
 from unle.space import Prior
-from unle.space.host_device import split
 from unle.train import (
+    SHORTEST_SERIES,
     AbstractBaseTraining,
     EnergyTraining,
     GaussianTraining,
@@ -86,7 +85,8 @@ class AUNLE(AbstractAmortised):
     summary: Summary = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self):
-        check_summary(self.summary)
+        if self.summary is not None:
+            check_summary(self.summary)
 
     @classmethod
     def paper(
@@ -183,7 +183,8 @@ class AUNLE(AbstractAmortised):
 
     def _better_in_turn(self, key: PRNGKeyArray, bases: AbstractBase, pairs: Pairs) -> AbstractBase:
         """Return bases that describe one coordinate after the other, if they are better than these."""
-        if not self.autoregressive or not isinstance(self.base, GaussianTraining):
+        is_short = pairs.x_space.dim < SHORTEST_SERIES
+        if is_short or not self.autoregressive or not isinstance(self.base, GaussianTraining):
             return bases
         return autoregressive_or(bases, jr.fold_in(key, 1), pairs.rows, standardiser=pairs.x_space.standardiser)
 
@@ -191,7 +192,12 @@ class AUNLE(AbstractAmortised):
         self, key: PRNGKeyArray, pairs: Pairs, bases: AbstractBase, metrics: Callable[..., None]
     ) -> Selected:
         """Train energies and select what is kept, while the sampler of such energies is compiled."""
-        with sampler_compiled_for(self.prior, self.training, pairs, in_two_views(bases), self.sampler, wrap=over_cells):
+
+        def expected() -> AbstractLikelihood:
+            spaces = pairs.theta_space, pairs.x_space
+            return over_cells(untrained_ensemble(spaces, in_two_views(bases), pairs.rows, self.training))
+
+        with precompile_sampler(self.prior, expected, self.sampler):
             return select_model(
                 key,
                 JointSpace.of(self.prior, pairs.theta_space),

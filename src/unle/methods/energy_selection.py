@@ -23,9 +23,18 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.models import AbstractBase, Autoregressive, EnergyModel, Ensemble, FixedMeasure, NoEnergy
+from unle.compiling import keys, on_device, split
+from unle.models import (
+    AbstractBase,
+    Autoregressive,
+    EnergyModel,
+    Ensemble,
+    FixedMeasure,
+    NoEnergy,
+    length_seen,
+    reach_of,
+)
 from unle.space import ThetaSpace, XSpace
-from unle.space.host_device import keys, on_device, split
 from unle.train import (
     AbstractParticles,
     Certificate,
@@ -100,6 +109,19 @@ class Choice(NamedTuple):
     def ensemble(self, theta_space: ThetaSpace, x_space: XSpace) -> Ensemble:
         """Return the likelihood of theta and x as they are."""
         return Ensemble(theta_space, x_space, self.models, self.log_z)
+
+
+def untrained_ensemble(
+    spaces: tuple[ThetaSpace, XSpace], bases: AbstractBase, rows: Rows, settings: EnergyTraining
+) -> Ensemble:
+    """Return an ensemble with the structure and shapes that training on such rows leads to: for compiling a sampler.
+
+    Bases are as energies see them.
+    """
+    members, sizes = rows.members, (rows.t.shape[1], rows.w.shape[1])
+    reach = reach_of(bases, sizes[1], members=members)
+    energies = settings.untrained(sizes[0], length_seen(bases, *sizes), members=members, reach=reach)
+    return Ensemble(*spaces, EnergyModel(bases, energies), on_device(np.zeros(members)))
 
 
 def best_energies(

@@ -2,6 +2,15 @@ r"""Fit bases to the simulations of one region of theta, as far as their data ar
 
 A conditional likelihood does not mind which distribution theta came from, so the simulations of all rounds are used, if
 they lie in the region that proposals have come to: elsewhere accuracy would be bought with accuracy at the observation.
+
+Where simulations fail, data far from x_o are left out as well.  For every set B of data that holds x_o,
+
+    p(x_o | theta) = p(x_o | theta, x in B) P(x in B | theta),
+
+so a likelihood may be fitted to the simulations in B alone, if the other factor is learned from all of them.  A
+simulation that came out far from x_o then counts as a failed one does: it speaks against theta, and does not bend a
+density that is needed at x_o only.  The identity is exact, and holds for the fit as far as a density of all data
+describes those in B: B should not cut through the data of parameters that matter.
 """
 
 from typing import Any, NamedTuple
@@ -11,10 +20,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from unle.methods.neighbourhood import Neighbourhood
+from unle.compiling import on_device
 from unle.methods.proposals import Box
 from unle.methods.round_state import AbstractRoundState
-from unle.methods.simulation_inputs import FEWEST, apply_space, spread_and_standardise
+from unle.methods.training_pairs import FEWEST, apply_space, spread_and_standardise
 from unle.models import (
     AbstractBase,
     AlwaysValid,
@@ -29,8 +38,8 @@ from unle.models import (
 )
 from unle.simulators import Simulations
 from unle.space import ThetaSpace, XSpace, restandardise_theta, restandardise_x
-from unle.space.host_device import on_device
 from unle.train import (
+    SHORTEST_SERIES,
     AbstractBaseTraining,
     Noisy,
     Rows,
@@ -48,11 +57,39 @@ ROUNDING = 1e-4  # a spread that is this part of another is due to rounding
 CONSTANT_SCALE = 0.01  # scale of a coordinate that no longer varies, as a part of the first round's
 
 
+REACH = 3.0  # half-width of B, in distances to x_o that two thirds of the data do not exceed
+TWO_THIRDS = 0.683
+
+
 class BaseOptions(NamedTuple):
     """What is tried beyond the bases of the training."""
 
     noise: bool = False  # noise that is not Gaussian, where residuals are not
     autoregressive: bool = False  # bases that describe one coordinate of x after the other
+
+
+class Neighbourhood(NamedTuple):
+    """A box B of standardised data around an observation.
+
+    It ends at `reach` beyond the smallest and largest values of the observed rows; infinite in coordinates in which all
+    data are equal.
+    """
+
+    low: Float[np.ndarray, "data"]
+    high: Float[np.ndarray, "data"]
+    reach: Float[np.ndarray, "data"]
+
+    @classmethod
+    def of(cls, w_o: Float[np.ndarray, "rows data"], w: Float[np.ndarray, "n data"]) -> "Neighbourhood":
+        """Return the box for observed rows w_o and data w of the latest proposals; it holds at least half of these."""
+        low, high = w_o.min(axis=0), w_o.max(axis=0)
+        unit = np.array([_two_thirds(column) for column in np.abs(w - np.median(w_o, axis=0)).T])
+        farthest = np.max(np.abs(w - np.clip(w, low, high)) / unit, axis=1)
+        return cls(low, high, max(REACH, float(np.median(farthest))) * unit)
+
+    def contains(self, w: Float[np.ndarray, "n data"]) -> Bool[np.ndarray, " n"]:
+        """Return which data lie inside."""
+        return np.asarray(np.all(np.abs(w - np.clip(w, self.low, self.high)) <= self.reach, axis=1))
 
 
 class RegionFit(NamedTuple):
@@ -124,7 +161,7 @@ def fit_region(
     bases = base.fit(key_base, rows, capacity=state.budget)
     low, high = standard[inside].min(axis=0), standard[inside].max(axis=0)
     region = Region(first_theta, on_device(low), on_device(high))
-    if options.autoregressive:
+    if options.autoregressive and x_space.dim >= SHORTEST_SERIES:
         key_turn, standardiser = jr.fold_in(key_base, 1), x_space.standardiser
         bases = autoregressive_or(bases, key_turn, rows, standardiser=standardiser, capacity=state.budget)
     noisy = fit_noise(bases, rows.padded(state.budget)) if options.noise else None
@@ -193,3 +230,11 @@ def _with_noise(w: Float[Array, "n data"], seed: int) -> Float[Array, "n data"]:
         return w
     noise = np.random.default_rng((seed, CELL_STREAM)).normal(size=values.shape)
     return on_device(np.where(constant, values + noise, values))
+
+
+def _two_thirds(distances: Float[np.ndarray, " n"]) -> float:
+    """Return the distance that two thirds do not exceed; of those that are not zero, where most are."""
+    if not distances.any():
+        return np.inf
+    found = float(np.quantile(distances, TWO_THIRDS))
+    return found if found > 0 else float(np.quantile(distances[distances > 0], TWO_THIRDS))

@@ -7,19 +7,107 @@ A user whose simulations happen elsewhere drives the rounds by hand:
         theta = state.propose()
         state = method.update(state, (theta, my_simulator(theta)))
     run = method.finish(state)
+
+Rounds may lose the observation on the way: no simulation comes near it any more (`outlying`).  What follows from that
+is computed from the records of the rounds, which are stored: a run that is resumed decides as it did before.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
+from unle.arrays import as_array
 from unle.errors import InputError
-from unle.methods.round_history import Round
-from unle.methods.simulation_inputs import FEWEST
+from unle.methods.training_pairs import FEWEST
 from unle.simulators import Simulations
 from unle.space import Prior, ThetaSpace, XSpace
+
+OUTSIDE = 4.0  # of `outlying`, above which an observation is none of the data; 5.8 standard deviations of one normal
+NEIGHBOURS = 5  # the distance to the fifth nearest is steadier than that to the nearest
+MOST_COMPARED = 2000  # rows: distances are between all pairs
+NORMAL_RANGE = 3.29  # between the quantiles 0.05 and 0.95 of a standard normal
+ROUNDING = 1e-6  # of a value: a smaller difference is due to single precision
+FEWEST_COMPARED = 20  # valid simulations that x_o is compared with; of a smaller round, the latest ones of all rounds
+MOST_SETBACKS = 3  # then the simulator may well be unable to produce x_o, and rounds go on as they are
+
+
+class Round(NamedTuple):
+    """What one round did."""
+
+    number: int  # counted from 0
+    simulations: int  # made in this round
+    valid: float  # share of them that are valid, near x_o or not
+    used: int  # simulations of all rounds that were fitted: valid, in the region, and near x_o
+    temperature: float  # beta of the next proposals; 1 when the likelihood is not tempered
+    distance: float  # median distance of the round's data to x_o, in standard deviations of the first round's
+    width: float  # geometric mean of the proposals' widths, relative to the first round's parameters
+    seconds: float  # time of fit and proposals
+    energies: bool = False  # whether the next proposals are made by energies, not by the bases alone
+    # how far x_o lies outside of the round's simulations: about 1 at their edge, and above 4 none of them; see
+    # `outlying`
+    outlying: float = 0.0
+    autoregressive: bool = False  # whether the bases describe one coordinate of x after the other
+
+    @property
+    def contains(self) -> bool:
+        """Whether x_o could be one of the round's simulations."""
+        return self.outlying <= OUTSIDE
+
+
+def setbacks(outlying: Sequence[float]) -> list[int | None]:
+    """Return for every round the earlier one it went back to, because that one's simulations still contained x_o.
+
+    None for a round that did not go back: its own simulations contain x_o, or none before did, or that was tried often
+    enough.
+    """
+    latest_good, times, earlier = None, 0, []
+    for number, distance in enumerate(outlying):
+        contains = distance <= OUTSIDE
+        back_to = None if contains or times == MOST_SETBACKS else latest_good
+        earlier.append(back_to)
+        times += back_to is not None
+        latest_good = number if contains else latest_good
+    return earlier
+
+
+def setbacks_of(history: Sequence[Round]) -> list[int | None]:
+    """Return the same for rounds that are done."""
+    return setbacks([done.outlying for done in history])
+
+
+def lost(history: Sequence[Round]) -> str | None:
+    """Return a sentence if the simulations of the last round exclude x_o, else None."""
+    if not history or history[-1].contains:
+        return None
+    last = history[-1]
+    good = [done.number for done in history if done.contains]
+    if not good:
+        return (
+            f"x_o lies outside of the simulations of every round, in the last {_far(last)}: the simulator may be "
+            "unable to produce it; do not trust the posterior, and check x_o, the prior and the simulator."
+        )
+    return (
+        f"x_o lies outside of the last round's simulations, {_far(last)}, but was among those of round {good[-1] + 1}: "
+        "do not trust the posterior, and try a larger budget or another seed, or check whether the simulator can "
+        "produce x_o."
+    )
+
+
+def recovered(history: Sequence[Round]) -> str | None:
+    """Return a sentence if rounds lost x_o on the way and found it again, else None."""
+    times = [number + 1 for number, back in enumerate(setbacks_of(history)) if back is not None]
+    if not times or not history[-1].contains:
+        return None
+    rounds = "round " + str(times[0]) if len(times) == 1 else "rounds " + ", ".join(str(number) for number in times)
+    return f"x_o lay outside of the simulations of {rounds}, and is among those of the last round again."
+
+
+def _far(done: Round) -> str:
+    return f"{min(done.outlying, 1e6):.2g} times as far out as their edge"
+
 
 State = TypeVar("State", bound="AbstractRoundState")
 
@@ -87,17 +175,14 @@ class AbstractRoundState:
         return np.concatenate([self.next_proposals[order[: n - len(extra)]], extra])
 
     def with_simulations(self: State, simulations: Any) -> tuple[State, Simulations]:
-        """Return the state with the simulations of this round, and these as a record.
-
-        Raises:
-            InputError: too few of them are valid, or their shapes are wrong.
-        """
+        """Return the state with the simulations of this round, and these as a record."""
         if not isinstance(simulations, Simulations):
             simulations = Simulations.from_arrays(*simulations)
         if simulations.theta.shape[1] != self.prior.dim or simulations.x.shape[1] != self.x_o.shape[1]:
             raise InputError(
-                f"expected {self.prior.dim} parameters and data of length {self.x_o.shape[1]}, as x_o; got "
-                f"{simulations.theta.shape[1]} and {simulations.x.shape[1]}."
+                f"expected simulations of {self.prior.dim} parameters, as the prior, and {self.x_o.shape[1]} data, as "
+                f"x_o; got {simulations.theta.shape[1]} parameters and {simulations.x.shape[1]} data; try "
+                "x_o with the numbers that the simulator returns, in the same order."
             )
         joined = Simulations.joined([part for part in (self.all_simulations, simulations) if part is not None])
         if joined.valid.sum() < FEWEST:
@@ -119,6 +204,28 @@ class AbstractRoundState:
         return replace(self, history=(*self.history, done), next_proposals=proposals)
 
 
+def observed_rows(x_o: Any, *, complete: bool) -> Float[np.ndarray, "rows dim_x"]:
+    """Return the observation of a run in rounds as rows.
+
+    Args:
+        x_o: one data vector, or i.i.d. rows.
+        complete: refuse missing entries, over which the tempered likelihoods of the rounds cannot integrate.
+
+    Raises:
+        InputError: it is something else.
+    """
+    rows = np.atleast_2d(as_array(x_o, "x_o"))
+    if rows.ndim != 2 or rows.size == 0:
+        raise InputError(f"expected x_o as one data vector or rows of them; got shape {rows.shape}.")
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=0)).tolist()
+    if bad and complete:
+        raise InputError(
+            f"expected a complete x_o for rounds; got NaN or inf in coordinates {bad[:10]}; try a simulator that "
+            "leaves them out, or unle.AUNLE, some of whose models can do without."
+        )
+    return rows
+
+
 def distance_and_width(
     spaces: tuple[ThetaSpace, XSpace], simulations: Simulations, x_o: np.ndarray, proposals: np.ndarray
 ) -> tuple[float, float]:
@@ -133,3 +240,83 @@ def distance_and_width(
         distance = float(np.median(np.sqrt(np.mean((w - w_o.mean(axis=0)) ** 2, axis=1))))
     spread = theta_space.forward_table(np.asarray(proposals, float)).std(axis=0)
     return distance, float(np.exp(np.mean(np.log(np.maximum(spread, 1e-12)))))
+
+
+def outlying(
+    w_o: Float[np.ndarray, "rows data"], w: Float[np.ndarray, "n data"], step: Float[np.ndarray, " data"] | None = None
+) -> float:
+    r"""Return how far an observation lies outside of data, compared with how far these lie from one another.
+
+    For x_o and for every row of the data, two distances s are taken: the largest over coordinates from the median, in
+    standard deviations, and the distance to the fifth nearest row, which notices data off a curve that all others lie
+    on.  With the quantiles q of s over the data,
+
+        (s_o - q_50) / max(q_95 - q_50, (q_100 - q_50) / 4)
+
+    is about 1 at the edge of the data, and above 4, `OUTSIDE`, only if x_o is farther out than all of them and four
+    times as far as that edge.  The larger of the two numbers is returned.  As x_o and the data are treated alike, this
+    holds in any number of dimensions.
+
+    Args:
+        w_o: the observed rows; the median of their distances is taken.
+        w: the data.
+        step: from one possible value to the next, of coordinates with few of them such as counts; 0 for others.  A
+            smaller spread than that is no reason to call the next value far.
+
+    Example:
+        >>> import numpy as np
+        >>> from unle.methods.round_state import OUTSIDE, outlying
+        >>> data = np.random.default_rng(0).normal(size=(200, 3))
+        >>> within, outside = (outlying(np.array([[first, 0.0, -2.0]]), data) for first in (1.0, 9.0))
+        >>> within < 1 < OUTSIDE < outside
+        True
+    """
+    w = w[:MOST_COMPARED]
+    least = np.zeros(w.shape[1]) if step is None else step
+    spread, centre = _spread(w, least), np.median(w, axis=0)
+    z, z_o, cells = (w - centre) / spread, (w_o - centre) / spread, least / spread
+    by_coordinate = _beyond(np.median(np.abs(z_o).max(axis=1)), np.abs(z).max(axis=1), least=0.5)
+    k = min(NEIGHBOURS, len(w) - 1)
+    if k < 1:
+        return by_coordinate
+    between = _distances(z, z)
+    np.fill_diagonal(between, np.inf)
+    to_data = float(np.median(np.partition(_distances(z_o, z), k - 1, axis=1)[:, k - 1]))
+    half_a_step = 0.5 * float(np.sqrt(np.mean(cells**2)))
+    by_neighbours = _beyond(to_data, np.partition(between, k - 1, axis=1)[:, k - 1], least=half_a_step)
+    return max(by_coordinate, by_neighbours)
+
+
+def nearest(
+    w_o: Float[np.ndarray, "rows data"], w: Float[np.ndarray, "n data"], step: Float[np.ndarray, " data"], n: int
+) -> Int[np.ndarray, " near"]:
+    """Return which data are nearest to the mean of the observed rows.
+
+    Which coordinates matter depends on how far one looks: the half that is nearer is kept, distances are taken anew in
+    units of what is left, and so on until n are left.
+    """
+    left, away = np.arange(len(w)), w - w_o.mean(axis=0)
+    while len(left) > n:
+        distance = np.sum((away[left] / _spread(w[left], step)) ** 2, axis=1)
+        left = left[np.argsort(distance, kind="stable")[: max(n, len(left) // 2)]]
+    return left
+
+
+def _spread(w: Float[np.ndarray, "n data"], least: Float[np.ndarray, " data"]) -> Float[np.ndarray, " data"]:
+    """Return a standard deviation that outliers do not change much, and not less than what is given."""
+    low, high = np.quantile(w, [0.05, 0.95], axis=0)
+    spread = np.where(high > low, (high - low) / NORMAL_RANGE, np.std(w, axis=0))
+    return np.maximum(np.maximum(spread, least), ROUNDING * np.max(np.abs(w), axis=0) + np.finfo(np.float32).tiny)
+
+
+def _beyond(observed: float | np.floating, others: Float[np.ndarray, " n"], *, least: float) -> float:
+    """Return the distance of the observation above the median of the others', in units of their own."""
+    middle, edge, farthest = np.quantile(others, [0.5, 0.95, 1.0])
+    unit = max(edge - middle, (farthest - middle) / OUTSIDE, least, ROUNDING)
+    return float((observed - middle) / unit)
+
+
+def _distances(a: Float[np.ndarray, "n data"], b: Float[np.ndarray, "m data"]) -> Float[np.ndarray, "n m"]:
+    """Return the root mean square distance over coordinates, between all pairs of rows."""
+    squared = np.sum(a**2, axis=1)[:, None] + np.sum(b**2, axis=1) - 2 * a @ b.T
+    return np.sqrt(np.maximum(squared, 0.0) / a.shape[1])

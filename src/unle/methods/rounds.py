@@ -8,7 +8,7 @@ A round is two functions, between which a method may train energies:
 A likelihood that is too low at the right parameters is never corrected, as nothing is simulated there.  So every round
 asks whether x_o could be one of its simulations.  If it could in an earlier round and no longer can, rounds have lost
 it and take a step back: to the region of that earlier round, with more caution, and with simulations around the
-parameters whose data came nearest to x_o.  See `unle.methods.round_history`.
+parameters whose data came nearest to x_o.  See `unle.methods.round_state`.
 """
 
 import time
@@ -23,19 +23,28 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from unle.compiling import on_device
 from unle.errors import InputError, UnleWarning
-from unle.methods.neighbourhood import nearest, outlying
 from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_power
 from unle.methods.region_fit import BaseOptions, RegionFit, fit_region
-from unle.methods.round_history import Round, lost, setbacks, setbacks_of
-from unle.methods.round_state import AbstractRoundState, distance_and_width
-from unle.methods.simulation_inputs import FEWEST, apply_space, as_simulations
+from unle.methods.round_state import (
+    FEWEST_COMPARED,
+    AbstractRoundState,
+    Round,
+    distance_and_width,
+    lost,
+    nearest,
+    observed_rows,
+    outlying,
+    setbacks,
+    setbacks_of,
+)
 from unle.methods.summarised import Summary, summarise_simulations, with_summary
+from unle.methods.training_pairs import FEWEST, apply_space, as_simulations
 from unle.models import Tempered, TractableLikelihood, ValidPower, geometric_mean, over_cells, with_validity
 from unle.posterior import Posterior, TemperedSmc
 from unle.simulators import Simulations
 from unle.space import Prior, ThetaSpace, XSpace, fit_theta_space, fit_x_space
-from unle.space.host_device import on_device
 from unle.train import AbstractBaseTraining
 
 BASES_ALONE = BaseOptions()
@@ -43,7 +52,6 @@ FEWEST_PROPOSALS = 1000  # draws of the tempered posterior from which the next p
 AROUND_KEY = 40_000  # makes random numbers of their own out of the seed
 EXTRA_SHARE = 0.1  # of a round, drawn around the nearest simulations after x_o was lost; doubles with every loss
 MOST_EXTRA_SHARE = 0.5
-FEWEST_COMPARED = 20  # valid simulations that x_o is compared with; of a smaller round, the latest ones of all rounds
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ class RoundState(AbstractRoundState):
     @classmethod
     def begin(cls, prior: Prior, x_o: Any, sizes: list[int], *, seed: int, summary: Summary = None) -> "RoundState":
         """Return the state before the first round."""
-        rows = np.atleast_2d(np.asarray(x_o, float))
+        rows = observed_rows(x_o, complete=summary is None)
         return cls(prior, rows, tuple(sizes), seed, boxes=(Box.everywhere(prior.dim),), summary=summary)
 
     @property
@@ -140,7 +148,7 @@ class OpenRound(NamedTuple):
 
     state: RoundState  # with the fit, and without this round in its history
     simulations: Simulations  # of this round
-    outlying: float  # how far x_o lies outside of them; see `unle.methods.neighbourhood.outlying`
+    outlying: float  # how far x_o lies outside of them; see `unle.methods.round_state.outlying`
     back_to: int | None  # the earlier round whose region was fitted, because x_o was lost since; None if it was not
     key_energies: PRNGKeyArray  # for energies that propose
     key_proposals: PRNGKeyArray  # for the draws
@@ -154,9 +162,6 @@ def open_round(
 
     Bases whose residuals are not Gaussian should be given noise that fits them (`options`).  Gaussian noise would be
     too sure of itself, and cut off the tails of a posterior for good.
-
-    Raises:
-        InputError: too few simulations are valid, or their shapes are wrong.
     """
     started = time.perf_counter()
     state, simulations = state.with_simulations(simulations)

@@ -7,8 +7,7 @@ import jax.random as jr
 import numpy as np
 
 from unle.errors import InputError
-from unle.methods.simulation_inputs import as_simulations, valid_pairs
-from unle.methods.training_pairs import order_of_rows
+from unle.methods.training_pairs import as_simulations, order_of_rows, valid_pairs
 from unle.models import AbstractSummary, GivenSummary
 from unle.progress import tell
 from unle.simulators import Simulations

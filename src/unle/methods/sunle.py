@@ -26,17 +26,30 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from unle.errors import InputError
-from unle.methods.abstract_method import no_metrics, record_fit, record_validity, tell_user
-from unle.methods.energy_selection import Choice, Selected, certificate_of, select_energy, select_model
+from unle.methods.abstract_method import (
+    AbstractSequential,
+    SequentialRun,
+    no_metrics,
+    record_fit,
+    round_sizes,
+    tell_user,
+)
+from unle.methods.energy_selection import (
+    Choice,
+    Selected,
+    certificate_of,
+    select_energy,
+    select_model,
+    untrained_ensemble,
+)
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Fitted, Tilted
-from unle.methods.paper_sunle import PaperSUNLE
-from unle.methods.precompile import sampler_compiled_for
+from unle.methods.paper import PaperSUNLE
 from unle.methods.region_fit import BaseOptions
 from unle.methods.rounds import RoundState, close_round, open_round
-from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
 from unle.methods.summarised import Summary, check_summary
-from unle.models import AbstractSummary, Ensemble, TractableLikelihood, in_one_view
-from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc
+from unle.methods.training_pairs import record_validity
+from unle.models import AbstractLikelihood, AbstractSummary, Ensemble, TractableLikelihood, in_one_view
+from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc, precompile_sampler
 from unle.space import Prior
 from unle.train import (
     AbstractBaseTraining,
@@ -100,7 +113,8 @@ class SUNLE(AbstractSequential):
     summary: Summary = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self):
-        check_summary(self.summary)
+        if self.summary is not None:
+            check_summary(self.summary)
         if self.proposals not in PROPOSALS:
             raise InputError(f"expected proposals to be one of {', '.join(PROPOSALS)}; got {self.proposals!r}.")
 
@@ -134,7 +148,7 @@ class SUNLE(AbstractSequential):
         method = PaperSUNLE(prior, simulator, ByExchange() if normaliser is None else normaliser)
         return replace(method, training=replace(method.training, **training))
 
-    def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> RoundState:
+    def begin(self, x_o: Any, *, budget: int | float, rounds: int | Sequence[int] = 10, seed: int = 0) -> RoundState:
         return RoundState.begin(self.prior, x_o, round_sizes(budget, rounds), seed=seed, summary=self.summary)
 
     def update(self, state: RoundState, simulations: Any) -> RoundState:
@@ -253,7 +267,12 @@ class SUNLE(AbstractSequential):
         if not isinstance(self.normaliser, Tilted):
             return nullcontext()
         fit = state.fitting
-        return sampler_compiled_for(self.prior, settings, fit, in_one_view(fit.bases), self.sampler, wrap=fit.restrict)
+
+        def expected() -> AbstractLikelihood:
+            spaces = fit.theta_space, fit.x_space
+            return fit.restrict(untrained_ensemble(spaces, in_one_view(fit.bases), fit.rows, settings))
+
+        return precompile_sampler(self.prior, expected, self.sampler)
 
 
 def _energy_data(state: RoundState) -> tuple[JointSpace, Frame, Rows]:

@@ -3,8 +3,8 @@
 A model works with standardised parameters t and data w, one point at a time; arrays of an ensemble are stacked along a
 leading axis.  A likelihood takes raw theta and x: what a posterior is made of.
 
-Read in this order: `mlp` (the one network), `bases` with `corrections`, `flows` and `autoregressive` (base densities),
-`base_wrappers` (noise, repeated measurements, what an energy sees), `energy_model` (energies), `likelihood`,
+Read in this order: `mlp` (the one network), `bases` with `corrections`, `flows` and `autoregressive` (base densities;
+noise, repeated measurements, what an energy sees), `likelihood` (energies, and what they make of a base),
 `conditional_likelihood` (normalisers that depend on theta), `theta_factors` (learned normalisers, simulations that
 fail), `missing_data` (observations with gaps), `summaries` (of long data).
 
@@ -12,7 +12,10 @@ Symbols such as t, w, r and v are explained in docs/glossary.md.
 """
 
 from unle.models.autoregressive import Autoregressive
-from unle.models.base_wrappers import (
+from unle.models.bases import (
+    AbstractBase,
+    ConditionalGaussian,
+    FixedMeasure,
     MixtureNoise,
     NoisyBase,
     OneView,
@@ -24,7 +27,6 @@ from unle.models.base_wrappers import (
     reach_of,
     with_noise,
 )
-from unle.models.bases import AbstractBase, ConditionalGaussian, FixedMeasure
 from unle.models.conditional_likelihood import (
     ConditionalLikelihood,
     DoublyIntractableLikelihood,
@@ -43,14 +45,17 @@ from unle.models.corrections import (
     monomial_count,
     monomials,
 )
-from unle.models.energy_model import AbstractEnergy, EnergyModel, MlpEnergy, NoEnergy
 from unle.models.flows import AbstractFlow, Flow, Maf, SplineFlow, check_flows
 from unle.models.likelihood import (
+    AbstractEnergy,
     AbstractLikelihood,
     Consensus,
     EnergyLikelihood,
+    EnergyModel,
     Ensemble,
     Mixture,
+    MlpEnergy,
+    NoEnergy,
     OverCells,
     Tempered,
     TractableLikelihood,
@@ -61,14 +66,7 @@ from unle.models.likelihood import (
 )
 from unle.models.missing_data import MarginalGaussian, with_missing_data
 from unle.models.mlp import Mlp
-from unle.models.summaries import (
-    AbstractSummary,
-    Coordinates,
-    Features,
-    GivenSummary,
-    NetworkSummary,
-    SummaryBody,
-)
+from unle.models.summaries import AbstractSummary, Coordinates, Features, GivenSummary, NetworkSummary, SummaryBody
 from unle.models.theta_factors import (
     AbstractValidity,
     AlwaysValid,

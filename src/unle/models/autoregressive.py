@@ -12,6 +12,12 @@ are what a recursion needs, and readings that share a shift.  The spread of the 
 is what readings need that share a scale.
 
 Coordinates v_s are standard normal: v_s = Phi^-1(F(r_s)), F the distribution function of the mixture.
+
+Counts and other discrete data are spread evenly over cells before the fit.  Where in its cell a value came to lie says
+nothing about the others, so the density of r_s depends on the cells of the past alone, and the probability of a cell is
+a product of integrals over one number each, with the past in the middle of its cells:
+
+    P(cell | t) = prod_s [F_s(r_s at the upper end) - F_s(r_s at the lower end)].
 """
 
 from functools import lru_cache
@@ -25,7 +31,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.models.bases import LOG_2PI, AbstractBase
 from unle.models.mlp import Mlp, normals
-from unle.space.scaling import Standardiser
+from unle.space.standardise import Standardiser
 
 COMPONENTS = 4
 LAGS = (1, 2, 3)  # values of the past that are seen one by one
@@ -37,6 +43,7 @@ MAX_LOG_SCALE = 9.0
 SMALLEST_VARIANCE = 1e-4  # of the past, in the network's eyes
 LINEAR_RANGE = 3.0  # values of the past that a network sees nearly as they are; beyond, their logarithm
 HALVINGS, NEWTON_STEPS = 30, 6
+NARROW = 0.02  # standard deviations of a component: its density at the middle gives the mass of a narrower cell
 FAR = 20.0  # standard deviations
 
 
@@ -78,6 +85,18 @@ class Autoregressive(AbstractBase):
         """Return the sum of the log-densities of all coordinates."""
         r, log_det = self.residuals(t, w)
         return jnp.sum(jax.vmap(_log_density)(r, self._mixtures(t, r))) + log_det
+
+    def log_cell_density(self, t: Float[Array, " dim"], cell: Float[Array, "3 data"]) -> Float[Array, ""]:
+        """Return the log of the mean density over a cell, given the w of its lower end, middle and upper end.
+
+        Coordinates of which these are the same have no cell: they count by their density.
+        """
+        (lower, _), (middle, log_det), (upper, _) = (self.residuals(t, w) for w in cell)
+        is_cell = upper > lower
+        mixtures = self._mixtures(t, middle)
+        upper = jnp.where(is_cell, upper, lower + 1)
+        log_means = jax.vmap(_log_mass)(lower, upper, mixtures) - jnp.log(upper - lower)
+        return jnp.sum(jnp.where(is_cell, log_means, jax.vmap(_log_density)(middle, mixtures))) + log_det
 
     def unwhiten(self, t, v):
         """Return w at v, one coordinate after the other."""
@@ -161,6 +180,21 @@ def _log_sd(variances: Float[Array, " spread"]) -> Float[Array, " spread"]:
 def _log_density(r: Float[Array, ""], mixture: Normals) -> Float[Array, ""]:
     z = (r - mixture.means) * jnp.exp(-mixture.log_scales)
     return logsumexp(mixture.log_weights - 0.5 * jnp.square(z) - mixture.log_scales) - 0.5 * LOG_2PI
+
+
+def _log_mass(lower: Float[Array, ""], upper: Float[Array, ""], mixture: Normals) -> Float[Array, ""]:
+    """Return log (F(upper) - F(lower)); from the nearer tail, so that no probability is rounded to 1."""
+    scales = jnp.exp(-mixture.log_scales)
+    low, high = (lower - mixture.means) * scales, (upper - mixture.means) * scales
+    middle, width = 0.5 * (low + high), high - low
+    near, far = -jnp.abs(middle) + 0.5 * width, -jnp.abs(middle) - 0.5 * width  # Phi(near) - Phi(far)
+    is_narrow = width < NARROW
+    near = jnp.where(is_narrow, far + 1, near)
+    top, bottom = log_ndtr(near), log_ndtr(far)
+    wide = top + jnp.log1p(-jnp.exp(bottom - top))
+    bend = (jnp.square(middle) - 1) * jnp.square(width) / 24  # of the density, to second order
+    narrow = jnp.log(jnp.maximum(width, 1e-30)) - 0.5 * jnp.square(middle) + bend - 0.5 * LOG_2PI
+    return logsumexp(mixture.log_weights + jnp.where(is_narrow, narrow, wide))
 
 
 def _to_normal(r: Float[Array, ""], mixture: Normals) -> tuple[Float[Array, ""], Float[Array, ""]]:

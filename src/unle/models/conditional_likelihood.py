@@ -27,8 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.models.bases import AbstractBase
-from unle.models.energy_model import EnergyModel
-from unle.models.likelihood import AbstractLikelihood, stacked, unstacked
+from unle.models.likelihood import AbstractLikelihood, EnergyModel, stacked, unstacked
 from unle.space import ThetaSpace, XSpace
 
 

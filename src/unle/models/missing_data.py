@@ -15,12 +15,18 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from unle.errors import InputError
-from unle.models.base_wrappers import OneView, Repeated, TwoViews
-from unle.models.bases import LOG_2PI, AbstractBase, AbstractBaseWrapper, ConditionalGaussian
-from unle.models.energy_model import EnergyModel, NoEnergy
-from unle.models.likelihood import AbstractLikelihood, EnergyLikelihood, Ensemble, Mixture, OverCells
+from unle.models.bases import LOG_2PI, AbstractBase, AbstractBaseWrapper, ConditionalGaussian, Repeated, without_views
+from unle.models.likelihood import (
+    AbstractLikelihood,
+    EnergyLikelihood,
+    EnergyModel,
+    Ensemble,
+    Mixture,
+    NoEnergy,
+    OverCells,
+)
 from unle.models.theta_factors import GivenValid
-from unle.space.scaling import REDUNDANT
+from unle.space.standardise import REDUNDANT
 
 REMEDY = "try leaving these coordinates out of x, and fit again: AUNLE(prior).fit((theta, x[:, kept]))."
 
@@ -58,15 +64,7 @@ class MarginalGaussian(AbstractBaseWrapper):
 
 
 def with_missing_data(likelihood: AbstractLikelihood, missing: np.ndarray) -> Any:
-    """Return a likelihood for observations in which some entries are NaN.
-
-    Args:
-        likelihood: that was fitted to complete data.
-        missing: which entries of the observation are NaN, shape (rows, dim_x).
-
-    Raises:
-        InputError: the model cannot integrate over missing entries; the message says why and what to do.
-    """
+    """Return a likelihood for observations (rows, dim_x) in which some entries are NaN, or say why there is none."""
     if why := _obstacle(likelihood):
         raise InputError(f"expected a complete x_o: {why}; {REMEDY}")
     space = likelihood.space_of_x()
@@ -79,7 +77,7 @@ def with_missing_data(likelihood: AbstractLikelihood, missing: np.ndarray) -> An
                 f"expected x_o[{sources[gone[sources]][0]}], from which x_o[{i}] follows; got NaN; {REMEDY}"
             )
     return jax.tree.map(
-        lambda node: EnergyModel(MarginalGaussian(_plain(node.base)), NoEnergy()) if _is_model(node) else node,
+        lambda node: EnergyModel(MarginalGaussian(without_views(node.base)), NoEnergy()) if _is_model(node) else node,
         likelihood,
         is_leaf=_is_model,
     )
@@ -87,10 +85,6 @@ def with_missing_data(likelihood: AbstractLikelihood, missing: np.ndarray) -> An
 
 def _is_model(node: Any) -> bool:
     return isinstance(node, EnergyModel)
-
-
-def _plain(base: AbstractBase) -> AbstractBase:
-    return _plain(base.base) if isinstance(base, OneView | TwoViews) else base
 
 
 def _obstacle(likelihood: Any) -> str:
@@ -104,7 +98,7 @@ def _obstacle(likelihood: Any) -> str:
     model = likelihood.models if isinstance(likelihood, Ensemble) else likelihood.model
     if not isinstance(model.energy, NoEnergy):
         return "the model has an energy, whose integral over entries that are missing is not known"
-    base = _plain(model.base)
-    base = _plain(base.one) if isinstance(base, Repeated) else base
+    base = without_views(model.base)
+    base = without_views(base.one) if isinstance(base, Repeated) else base
     name = type(base).__name__
     return "" if isinstance(base, ConditionalGaussian) else f"the model's base, {name}, cannot leave entries out"

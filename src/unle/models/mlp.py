@@ -7,22 +7,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.space.host_device import on_device
+from unle.compiling import on_device
 
 
 class Mlp(eqx.Module):
-    """Map a vector through `depth` hidden layers of swish units.
+    """Map a vector through `depth` hidden layers of `width` swish units.
 
-    Hidden weights start as N(0, 1 / inputs), biases at zero, so that a standardised input keeps its scale from layer
-    to layer; the last layer starts `output_scale` times smaller, which makes a new network nearly zero.
-
-    Args:
-        key: random key of the initial weights.
-        inputs: length of the input vector.
-        outputs: length of the output vector.
-        width: units per hidden layer.
-        depth: number of hidden layers.
-        output_scale: factor on the initial weights of the last layer; 0 starts at exactly zero.
+    Hidden weights start as N(0, 1 / inputs), biases at zero, so that a standardised input keeps its scale from layer to
+    layer; the last layer starts `output_scale` times smaller, which makes a new network nearly zero.
     """
 
     weights: tuple[Float[Array, "inputs outputs"], ...]

@@ -22,9 +22,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from unle.compiling import on_device
 from unle.errors import InputError
 from unle.models.mlp import Mlp, swish
-from unle.space.host_device import on_device
 
 KINDS = ("vector", "series", "set")
 SEGMENTS = 8  # of a series, whose moments are looked at one by one
@@ -152,12 +152,7 @@ def _of_series(y: Float[np.ndarray, "n time"]) -> list[np.ndarray]:
 class SummaryBody(eqx.Module):
     """The trained part of a summary: one perceptron for all windows, averaged over them, and one for the whole.
 
-    Args:
-        key: of the initial weights.
-        window: numbers of one window; 0 for none.
-        features: how many fixed ones there are.
-        size: numbers of the summary.
-        width: of the perceptrons, up to 32 for that of windows.
+    A window has so many numbers, 0 for none; `features` are fixed, and the summary has `size` numbers.
     """
 
     of_window: Mlp | None

@@ -1,8 +1,7 @@
 """Figures from draws, checks and records.  Functions return a matplotlib `Figure` and show nothing.
 
-To read: `style` (the look), `inputs` (what is drawn), `pairs` with `contours` and `mosaic`, `marginals`, `compare`,
-`conditional` (posteriors), `observation` (data), `check_figures` (checks), `run_figures` (a run).  matplotlib is
-imported when a figure is made.
+To read: `style` (the look), `inputs` (what is drawn), `pairs`, `marginals`, `conditional` (posteriors), `observation`
+(data), `check_figures` (checks), `run_figures` (a run).  matplotlib is imported when a figure is made.
 """
 
 from unle.plot.check_figures import (
@@ -20,13 +19,11 @@ from unle.plot.check_figures import (
     sampler_path,
     training_path,
 )
-from unle.plot.compare import compare_draws
 from unle.plot.conditional import conditional_pairs, likelihood_slices
-from unle.plot.contours import draw_contours
 from unle.plot.inputs import plain_label
 from unle.plot.marginals import marginals
 from unle.plot.observation import observation
-from unle.plot.pairs import pairs
+from unle.plot.pairs import compare_draws, draw_contours, pairs
 from unle.plot.run_figures import rounds, run_time, stage_seconds, training_curves
 from unle.plot.style import DENSITY, EXACT, FAINT, LEARNED, THIRD, as_svg, new_figure, plain_logarithm, style
 

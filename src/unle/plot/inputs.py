@@ -15,15 +15,10 @@ PRIOR_DRAWS = 10_000  # that stand for a `Prior`
 
 
 def as_draws(values: Any, name: str, dim: int | None = None) -> Float[np.ndarray, "n dim"]:
-    """Return draws as an array of shape (n, d).
+    """Return draws as a finite array of shape (n, d).
 
-    Args:
-        values: `Draws`, ArviZ data, a `Prior` (which is drawn from), a table, or an array with one draw per row.
-        name: of the argument, for the message.
-        dim: the number of columns that they must have, if known.
-
-    Raises:
-        InputError: the shape is another, or a value is not finite.
+    They are `Draws`, ArviZ data, a `Prior` (which is drawn from), a table, or an array with one draw per row; `dim` is
+    the number of columns that they must have, if known.
     """
     array = as_array(_drawn(values), name)
     if array.ndim != 2 or 0 in array.shape:
@@ -167,12 +162,9 @@ def plain_label(name: str) -> str:
 
 
 def span(*arrays: np.ndarray, share: float = 0.05, tail: float = 0.0) -> tuple[float, float]:
-    """Return limits of an axis that holds all arrays.
+    """Return limits of an axis that holds all arrays, with a share of the range left free on either side.
 
-    Args:
-        arrays: the values to show.
-        share: of the range, left free on either side.
-        tail: share of each array that may fall outside, on either side; heavy tails would otherwise squash the rest.
+    `tail` is the share of each array that may fall outside: heavy tails would otherwise squash the rest.
     """
     low = min(float(np.quantile(a, tail)) for a in arrays)
     high = max(float(np.quantile(a, 1 - tail)) for a in arrays)

@@ -1,4 +1,8 @@
-"""Pair plots: every parameter by itself on the diagonal, every pair of parameters below it."""
+"""Pair plots: areas that hold given shares of the draws of two parameters, for every pair of them.
+
+A pair plot of many parameters is one picture (`mosaic`): 31 of them are 465 panels, too many to draw one by one.
+`compare_draws` shows two parameters side by side: learned draws, exact draws, and the learned density.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,16 +11,255 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError
-from unle.plot.contours import draw_contours
-from unle.plot.inputs import DrawSet, as_limits, as_marks, draw_sets, plain_label, span
-from unle.plot.mosaic import mosaic
-from unle.plot.style import FAINT, TRUTH, new_figure
+from unle.plot.inputs import DrawSet, as_draws, as_limits, as_marks, as_names, draw_sets, names_of, plain_label, span
+from unle.plot.style import DENSITY, EXACT, FAINT, LEARNED, TRUTH, clear_to, new_figure
 
+CELL = 32  # pixels of a density
+SMOOTH = 0.8  # standard deviation of the blur, in pixels
+SIDE = 0.62  # inches of a cell
 PANELS = 8  # parameters drawn panel by panel; more become one picture of many cells
 MOST = 40  # parameters
 POINTS = 2000  # per panel
 TAIL = 0.001  # of the draws may lie outside the axes, on either side
 BINS = 50
+
+SHARES = (0.5, 0.95)
+CELLS = 80  # of a grid, along each axis
+BLURS = (1.2, 1.7, 2.4, 3.4, 4.8)  # cells: standard deviations of the kernel to choose from
+PIECES = 20  # of the draws, every other of which is held out to choose
+SMOOTHER = 1.3  # than is best for the density: outlines show noise more than areas do
+
+
+def credible_levels(
+    values: Float[np.ndarray, "n 2"],  # draws of two parameters
+    # ends of both axes; what lies outside counts as outside every area
+    limits: tuple[tuple[float, float], tuple[float, float]],
+    shares: tuple[float, ...] = SHARES,  # of all draws, ascending
+) -> tuple[np.ndarray, np.ndarray, Float[np.ndarray, "cell cell"], list[float]]:
+    """Return the middles of a grid, a smooth density of the draws on it, and the levels whose areas hold the shares.
+
+    Returns:
+        x (i,), y (j,), the density (j, i), and one level per share, the largest share first.
+
+    Example:
+        >>> draws = np.random.default_rng(0).normal(size=(20_000, 2))
+        >>> x, y, density, levels = credible_levels(draws, ((-4.0, 4.0), (-4.0, 4.0)))
+        >>> bool(density[density >= levels[0]].sum() / density.sum() > 0.9), len(levels)
+        (True, 2)
+    """
+    from scipy.ndimage import gaussian_filter
+
+    counts, x, y = np.histogram2d(values[:, 0], values[:, 1], bins=CELLS, range=limits)
+    blur = SMOOTHER * _best_blur(values, limits)
+    density = gaussian_filter(counts, blur, mode="reflect").T  # reflected: draws pile up at the ends of a prior
+    order = np.argsort(-density.ravel())
+    held = np.cumsum(counts.T.ravel()[order]) / max(len(values), 1)  # of the draws: a blurred density holds less
+    places = [min(int(np.searchsorted(held, share)), len(held) - 1) for share in shares]
+    levels = [float(density.ravel()[order[place]]) for place in places][::-1]
+    return (x[1:] + x[:-1]) / 2, (y[1:] + y[:-1]) / 2, density, levels
+
+
+def _best_blur(values: Float[np.ndarray, "n 2"], limits: tuple) -> float:
+    """Return the blur under which one half of the draws is likeliest, given the other."""
+    from scipy.ndimage import gaussian_filter
+
+    # Neighbouring draws may be copies of each other: halves are made of longer pieces.
+    half = (np.arange(len(values)) * PIECES // max(len(values), 1)) % 2 == 0
+    seen, held = (np.histogram2d(*part.T, bins=CELLS, range=limits)[0] for part in (values[half], values[~half]))
+    scores = [np.sum(held * np.log(gaussian_filter(seen, blur, mode="reflect") + 1e-3)) for blur in BLURS]
+    return BLURS[int(np.argmax(scores))]
+
+
+def draw_contours(
+    axis: Any, values: Float[np.ndarray, "n 2"], limits: tuple, colour: str, *, filled: bool = True
+) -> None:
+    """Draw the areas that hold 50 % and 95 % of the draws into a panel of a figure of your own.
+
+    Args:
+        axis: of matplotlib.
+        values: draws of two parameters.
+        limits: ends of both axes, ((low, high), (low, high)).
+        colour: of the lines, and lighter of the areas.
+        filled: whether areas are filled.
+    """
+    from matplotlib.colors import to_rgba
+
+    x, y, density, levels = credible_levels(values, limits)
+    top = float(density.max())
+    if not 0 < levels[0] < top:
+        axis.plot(values[:1, 0], values[:1, 1], ".", color=colour)  # no draw to be seen, or all in one cell
+        return
+    levels = sorted({*levels})
+    if filled:
+        shades = [to_rgba(colour, alpha) for alpha in (0.22, 0.55)][-len(levels) :]
+        axis.contourf(x, y, density, levels=[*levels, 1.01 * top], colors=shades)
+    axis.contour(x, y, density, levels=levels, colors=[colour], linewidths=[0.7, 1.0][-len(levels) :])
+
+
+def mosaic(
+    sets: list[DrawSet],
+    names: tuple[str, ...],
+    limits: list[tuple[float, float]],
+    *,
+    marks: Float[np.ndarray, " dim"] | None = None,
+):
+    """Return the figure of one or two sets of draws; arguments as in `pairs`, checked there."""
+    draws, other = sets[0], sets[1] if len(sets) > 1 else None
+    dim = len(names)
+    size = SIDE * dim
+    with new_figure(size + 1.6, size + 1.6, layout=None) as figure:
+        room = 1.3 / (size + 1.6)
+        axis = figure.add_axes((room, room, 1 - room - 0.02, 1 - room - 0.02))
+        _density(axis, draws.values, limits, draws.colour, below=True)
+        if other is not None:
+            _density(axis, other.values, limits, other.colour, below=False)
+        else:
+            _correlations(axis, np.nan_to_num(np.corrcoef(draws.values.T)))
+        for one in sets:
+            _marginals(axis, one.values, limits, one.colour)
+        if marks is not None:
+            _truth(axis, marks, limits)
+        for edge in range(dim + 1):
+            axis.axhline(edge, color=FAINT, lw=0.3)
+            axis.axvline(edge, color=FAINT, lw=0.3)
+        axis.set(xlim=(0, dim), ylim=(dim, 0), aspect="equal")
+        middle = np.arange(dim) + 0.5
+        ranges = [f"{low:.3g} to {high:.3g}" for low, high in limits]
+        shown = [plain_label(name) for name in names]
+        axis.set_xticks(middle, shown, rotation=60, ha="right", rotation_mode="anchor", fontsize=9)
+        axis.set_yticks(middle, [f"{a}\n{b}" for a, b in zip(shown, ranges, strict=True)], fontsize=7.5)
+        axis.tick_params(length=0)
+        for spine in axis.spines.values():
+            spine.set_visible(False)
+        what = f"above: {other.label}" if other is not None else "above: correlations"
+        axis.set_title(f"below the diagonal: {draws.label}; {what}", loc="left", fontsize=9)
+    return figure
+
+
+def _density(axis: Any, values: np.ndarray, limits: list, colour: str, *, below: bool) -> None:
+    """Draw all cells of one triangle as one image."""
+    from scipy.ndimage import gaussian_filter
+
+    dim = values.shape[1]
+    low, high = np.array(limits).T
+    place = np.clip(((values - low) / (high - low) * CELL).astype(int), 0, CELL - 1)
+    inside = (values >= low) & (values <= high)
+    picture = np.zeros((dim * CELL, dim * CELL))
+    for i in range(dim):
+        for j in range(i):
+            row, column = (i, j) if below else (j, i)
+            both = inside[:, i] & inside[:, j]
+            cell = np.zeros(CELL * CELL)
+            np.add.at(cell, (CELL - 1 - place[both, row]) * CELL + place[both, column], 1.0)
+            cell = gaussian_filter(cell.reshape(CELL, CELL), SMOOTH)
+            block = picture[row * CELL : (row + 1) * CELL, column * CELL : (column + 1) * CELL]
+            block[:] = np.sqrt(cell / max(cell.max(), 1e-12))  # the root shows what is faint
+    image = axis.imshow(
+        picture, extent=(0, dim, dim, 0), cmap=clear_to(colour), vmin=0, vmax=1, interpolation="nearest"
+    )
+    image.set_rasterized(True)
+
+
+def _correlations(axis: Any, correlation: Float[np.ndarray, "dim dim"]) -> None:
+    from matplotlib.patches import Circle
+
+    dim = len(correlation)
+    for i in range(dim):
+        for j in range(i):
+            value = correlation[i, j]
+            colour = LEARNED if value < 0 else EXACT
+            axis.add_patch(Circle((i + 0.5, j + 0.5), 0.45, color=colour, alpha=0.6 * abs(value), lw=0))
+            axis.text(i + 0.5, j + 0.5, f"{value:.2f}", ha="center", va="center", fontsize=6.5)
+
+
+def _marginals(axis: Any, values: np.ndarray, limits: list, colour: str) -> None:
+    from matplotlib.collections import PolyCollection
+
+    polygons = []
+    for i, (low, high) in enumerate(limits):
+        counts, _ = np.histogram(values[:, i], bins=CELL, range=(low, high))
+        heights = np.repeat(counts / max(counts.max(), 1), 2)
+        across = i + np.repeat(np.linspace(0, 1, CELL + 1), 2)[1:-1]
+        polygons.append(
+            np.concatenate([[[i, i + 1]], np.stack([across, i + 1 - 0.9 * heights], axis=1), [[i + 1, i + 1]]])
+        )
+    axis.add_collection(PolyCollection(polygons, facecolors=colour, alpha=0.3, edgecolors="none"))
+    axis.add_collection(PolyCollection(polygons, facecolors="none", edgecolors=colour, linewidths=0.7))
+
+
+def _truth(axis: Any, marks: np.ndarray, limits: list) -> None:
+    from matplotlib.collections import LineCollection
+
+    dim = len(marks)
+    share = [(marks[i] - low) / (high - low) for i, (low, high) in enumerate(limits)]
+    lines = []
+    for i in np.flatnonzero(np.isfinite(share)):
+        lines.append([(i + share[i], i), (i + share[i], dim)])
+        lines.append([(0, i + 1 - share[i]), (i, i + 1 - share[i])])
+    axis.add_collection(LineCollection(lines, colors=TRUTH, linewidths=0.6, linestyles="dashed"))
+
+
+Grid = tuple[np.ndarray, np.ndarray, np.ndarray]  # x (i,), y (j,), values (j, i)
+
+
+def compare_draws(
+    draws: Any,
+    reference: Any,
+    names: Sequence[str] | None = None,
+    *,
+    density: Grid | None = None,
+    title: str | None = None,
+    labels: tuple[str, str] = ("learned draws", "exact draws"),
+):
+    """Show draws of two parameters beside reference draws, on the same axes.
+
+    Args:
+        draws: learned draws, (n, 2), as `Draws`, ArviZ data, a table or an array.
+        reference: the draws to compare with, (m, 2), likewise.
+        names: of the two parameters; those of `Draws` if not given.
+        density: a third panel: the axes x (i,) and y (j,) of a grid and the density (j, i) on it.
+        title: above the panels.
+        labels: what the two sets of draws are called.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> figure = compare_draws(rng.normal(size=(500, 2)), rng.normal(size=(500, 2)), ["a", "b"])
+        >>> len(figure.axes)
+        2
+    """
+    names = names_of(draws, names)
+    draws = as_draws(draws, "draws")
+    if draws.shape[1] != 2:
+        raise InputError(f"expected draws of two parameters; got {draws.shape[1]}; try unle.plot.pairs.")
+    reference = as_draws(reference, "reference", 2)
+    names = as_names(names, 2)
+    limits = [span(draws[:, i], reference[:, i]) for i in range(2)]
+    panels = 2 if density is None else 3
+    with new_figure(3.0 * panels + 0.3, 3.5) as figure:
+        axes = figure.subplots(1, panels, sharex=True, sharey=True, squeeze=False)[0]
+        # Equal numbers of points of equal size: one panel must not look denser because it has more draws.
+        shown = min(len(draws), len(reference), 5000)
+        for axis, values, label, colour in zip(axes, (draws, reference), labels, (LEARNED, EXACT), strict=False):
+            points = values[np.linspace(0, len(values) - 1, shown).astype(int)]
+            axis.plot(points[:, 0], points[:, 1], ".", ms=1.5, alpha=0.4, mew=0, color=colour, rasterized=True)
+            axis.set_title(label)
+        if density is not None:
+            x, y, value = density
+            if np.shape(value) != (len(y), len(x)):
+                raise InputError(f"expected a density of shape ({len(y)}, {len(x)}); got {np.shape(value)}.")
+            mesh = axes[2].pcolormesh(x, y, value, cmap=DENSITY, shading="auto", rasterized=True)
+            axes[2].set_title("learned density")
+            figure.colorbar(mesh, ax=axes[2], shrink=0.8, aspect=25)
+        for axis in axes:
+            axis.set(xlim=limits[0], ylim=limits[1], xlabel=plain_label(names[0]))
+        axes[0].set_ylabel(plain_label(names[1]))
+        if title:
+            figure.suptitle(title)
+    return figure
 
 
 def pairs(

@@ -81,11 +81,7 @@ def rounds(record: Rounds):
 
 
 def run_time(seconds: Mapping[str, float] | Sequence[Mapping[str, Any]]):
-    """Show the seconds of every stage as bars.
-
-    Args:
-        seconds: by stage, or the records of `RunDirectory.read_metrics`, whose "seconds" are added up.
-    """
+    """Show the seconds of every stage, or those of the records of `RunDirectory.read_metrics`, as bars."""
     stages = dict(seconds) if isinstance(seconds, Mapping) else stage_seconds(seconds)
     if not stages:
         raise InputError("expected at least one stage with its seconds; got none.")

@@ -82,13 +82,8 @@ def plain_logarithm(axis: Any) -> None:
 def as_svg(figure: Any, name: str, *, dpi: int = 110) -> str:
     """Return a figure as one `<svg>` element to be put into HTML.
 
-    Args:
-        figure: a matplotlib figure.
-        name: short and unique on the page; begins every id.
-        dpi: of the parts that are pixels.
-
-    Returns:
-        The element, without width and height, so that the page decides its size; `--natural` is its own width.
+    The name is short and unique on the page; it begins every id.  There are no width and height, so that the page
+    decides the size; `--natural` is its own width.
     """
     import matplotlib
 

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.errors import InputError, StoreError
+from unle.space import checked_names
 
 INTERVAL = 0.95  # probability between the ends of the intervals in `Draws.summary`
 DIGITS = 4  # significant ones in `Draws.summary`
@@ -45,6 +48,9 @@ class Draws:
     log_evidence: float = float("nan")
     info: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self):
+        checked_names(self.names, self.values.shape[-1])
+
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
         """Return all draws as one (n, d) array, chains one after another."""
         flat = self.values.reshape(-1, self.values.shape[-1])
@@ -64,7 +70,8 @@ class Draws:
 
     def _column(self, name: str) -> int:
         if name not in self.names:
-            raise InputError(f"expected one of the parameters {', '.join(self.names)}; got {name!r}.")
+            hint = " For ArviZ, hand over draws.to_arviz()." if name == "posterior" else ""
+            raise InputError(f"expected one of the parameters {', '.join(self.names)}; got {name!r}.{hint}")
         return self.names.index(name)
 
     def __repr__(self) -> str:
@@ -79,12 +86,18 @@ class Draws:
         """Shape (n, d) of the draws as one array."""
         return len(self), self.values.shape[-1]
 
-    def to_arviz(self):
+    def to_arviz(self, posterior_predictive: Any = None):
         """Return an ArviZ DataTree with groups `posterior` and `observed_data`.
 
-        Its plots come with `pip install "unle[arviz]"`: `import arviz_plots`.
+        Its plots come with `pip install "unle[arviz]"`: `import arviz_plots`. ArviZ before version 1, the newest that
+        `pip install arviz` finds for Python 3.11, knows no DataTree: give it
+        `arviz.InferenceData.from_datatree(draws.to_arviz())`.
 
         A "/" in a parameter's name is written "|" there: in a tree, and in its files, "/" leads from group to group.
+
+        Args:
+            posterior_predictive: data simulated at every draw, in the order of `np.asarray(draws)`; they become the
+                group of this name, for predictive checks.
         """
         import arviz_base
 
@@ -92,6 +105,15 @@ class Draws:
             "posterior": {_variable(name): self.values[..., i] for i, name in enumerate(self.names)},
             "observed_data": {"x": self.x_o},
         }
+        if posterior_predictive is not None:
+            x = np.asarray(posterior_predictive)
+            shape = (*self.values.shape[:2], *self.x_o.shape)
+            if x.size != np.prod(shape) or len(x) != len(self):
+                raise InputError(
+                    f"expected `posterior_predictive` with data like x_o for each of {len(self)} draws; got {x.shape}; "
+                    "try unle.simulators.simulate_at(simulator, np.asarray(draws)).x."
+                )
+            groups["posterior_predictive"] = {"x": x.reshape(shape)}
         with warnings.catch_warnings():
             # Exchange has many short chains: ArviZ takes that for axes in the wrong order.
             warnings.filterwarnings("ignore", message="Found chain dimension to be longer", category=UserWarning)
@@ -128,8 +150,9 @@ class Draws:
             self.to_arviz().to_netcdf(temporary, engine="h5netcdf")
             temporary.replace(path)
         except OSError as error:
-            why = os.strerror(error.errno) if error.errno else str(error)
-            raise StoreError(f"{path} could not be written: {why}.") from error
+            with suppress(OSError):
+                temporary.unlink()
+            raise StoreError(f"{path} could not be written: {_why(error)}.") from error
         return path
 
     @classmethod
@@ -137,11 +160,13 @@ class Draws:
         """Read draws written by `save`."""
         import xarray
 
+        if not Path(path).is_file():  # what HDF5 says about it is hard to read
+            raise StoreError(f"{path} could not be read: there is no such file.")
         try:
             with xarray.open_datatree(str(path), engine="h5netcdf") as tree:
                 return cls.from_arviz(tree)
         except OSError as error:
-            raise StoreError(f"{path} could not be read: {error.strerror or error}.") from error
+            raise StoreError(f"{path} could not be read: {_why(error)}.") from error
 
     @classmethod
     def from_arviz(cls, data: Any) -> "Draws":
@@ -184,6 +209,12 @@ class Draws:
             "unle_log_evidence": self.log_evidence,
             "unle_info": json.dumps(self.info),
         }
+
+
+def _why(error: OSError) -> str:
+    """Return the reason in a few words: HDF5 writes down the whole call."""
+    number = error.errno or next((int(found) for found in re.findall(r"errno = (\d+)", str(error))), 0)
+    return os.strerror(number) if number else "it is no NetCDF file" if "signature" in str(error) else str(error)
 
 
 def _variable(name: str) -> str:

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unle.arrays import as_array, as_count, brief
+from unle.arrays import as_array, as_count, as_seed, brief
+from unle.compiling import key_of
 from unle.errors import InputError, UnleWarning
 from unle.models import AbstractLikelihood, AbstractSummary, TractableLikelihood, with_missing_data
 from unle.posterior.draws import Draws
@@ -35,7 +36,6 @@ from unle.posterior.run_sampler import (
 )
 from unle.progress import progress
 from unle.space import ConditionalPrior, Prior, condition_prior
-from unle.space.host_device import key_of
 from unle.store.model_files import load_module, save_module
 
 MAP_DRAWS = 1000  # among which the search for the mode looks for places to begin
@@ -126,7 +126,7 @@ class Posterior(eqx.Module):
             sampler: as in `sample`.
             condition: as in `sample`.
         """
-        n = as_count(n)
+        n, seed = as_count(n), as_seed(seed)
         sampler = next(one for one in (sampler, self.sampler, default_sampler(self.likelihood)) if one is not None)
         check_kinds(self.likelihood, sampler)
         rows = [self._checked(x_o) for x_o in observations]
@@ -150,11 +150,7 @@ class Posterior(eqx.Module):
         """Return the unnormalised log posterior at theta, shape (d,) or (n, d); -inf outside the prior's support."""
         rows = self.summarise(self._checked(x_o))
         likelihood = self._tractable("log_prob", rows)
-        theta = jnp.asarray(as_array(theta, "theta"), jnp.float32)
-        if theta.ndim not in (1, 2) or theta.shape[-1] != self.prior.dim:
-            raise InputError(
-                f"expected theta of shape ({self.prior.dim},) or (n, {self.prior.dim}); got {theta.shape}."
-            )
+        theta = jnp.asarray(self.prior.as_theta(theta), jnp.float32)
         values = _log_prob(self.prior, likelihood, jnp.atleast_2d(theta), jnp.asarray(rows, jnp.float32))
         return values.reshape(theta.shape[:-1])
 
@@ -228,10 +224,11 @@ class Posterior(eqx.Module):
             raise InputError(f"expected x_o as one data vector or rows of them; got shape {rows.shape}.")
         length = self.dim_x
         if length is not None and rows.shape[1] != length:
-            raise InputError(
-                f"expected x_o of length {length}, as the simulations; got {rows.shape[1]}; "
-                "try the same summary statistics in the same order."
+            is_table = rows.size == length
+            got, hint = (
+                (rows.shape, "x_o.ravel()") if is_table else (rows.shape[1], "the same numbers in the same order")
             )
+            raise InputError(f"expected x_o of length {length}, as the simulations; got {got}; try {hint}.")
         if np.isinf(rows).any() or np.isnan(rows).all(axis=1).any():
             bad = np.flatnonzero(~np.isfinite(rows).all(axis=0)).tolist()
             raise InputError(

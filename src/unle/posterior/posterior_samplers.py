@@ -65,8 +65,14 @@ class AbstractPosteriorSampler(eqx.Module):
         # number of draws asked for, if fewer: they are the first of every chain, evenly over the chains, and the others
         # mean nothing.  One program serves all numbers up to n.
         wanted: Int[Array, ""] | None = None,
+        part: Int[Array, ""] | None = None,  # makes only the chains of this part, if `parts` is more than 1
     ) -> Sampled:
         """Make at least n draws, or as many of them as are wanted.  Called inside `jax.jit`."""
+
+    @property
+    def parts(self) -> int:
+        """How many parts of a call share nothing: processors work on them side by side."""
+        return 1
 
     @abc.abstractmethod
     def prior_draws_needed(self, n: int) -> int:
@@ -122,11 +128,16 @@ class TemperedSmc(AbstractPosteriorSampler):
         """Return the number of draws of the program that makes n of them; up to eight of each particle."""
         return doubled(8 * self.particles, n)
 
+    @property
+    def parts(self):
+        """The islands."""
+        return self.islands
+
     def _per_island(self, n: int) -> int:
         return -(-max(self.particles, n // 8) // self.islands)
 
-    def __call__(self, key, prior_draws, log_prior, log_likelihood, n, wanted=None):
-        """Run the islands side by side."""
+    def __call__(self, key, prior_draws, log_prior, log_likelihood, n, wanted=None, part=None):
+        """Run the islands side by side, or one of them."""
         per_island = self._per_island(n)
         sweep = Sweep.for_dimension(prior_draws.shape[1]) if self.sweep is None else self.sweep
         particles = self.islands * per_island
@@ -146,8 +157,11 @@ class TemperedSmc(AbstractPosteriorSampler):
                 keep=Room(keep, kept),
             )
 
-        starts = over_devices(prior_draws.reshape(self.islands, per_island, -1), axes=2)
-        run = jax.vmap(one_island)(jr.split(key, self.islands), starts)
+        keys, starts = jr.split(key, self.islands), prior_draws.reshape(self.islands, per_island, -1)
+        if part is None:
+            run = jax.vmap(one_island)(keys, over_devices(starts, axes=2))
+        else:
+            run = jax.tree.map(lambda leaf: leaf[None], one_island(keys[part], starts[part]))
         # (island, particle, kept, dim): a particle's kept draws stay neighbours, so that their correlation shows.  If
         # not all are wanted, they are left out evenly: copies of a particle are neighbours too.
         each, there = -(-wanted // self.islands), per_island * kept
@@ -187,7 +201,7 @@ class Chains(AbstractPosteriorSampler):
         """Return 50 candidates per chain."""
         return 50 * self.chains
 
-    def __call__(self, key, prior_draws, log_prior, log_likelihood, n, wanted=None):
+    def __call__(self, key, prior_draws, log_prior, log_likelihood, n, wanted=None, part=None):
         """Start at the likeliest of 50 prior draws each, warm up twice, then draw."""
         candidates = prior_draws.reshape(self.chains, 50, -1)
         heights = jax.vmap(jax.vmap(log_likelihood))(candidates)
@@ -219,7 +233,7 @@ class WarmChains(AbstractPosteriorSampler):
         """Return the number of chains."""
         return self.chains
 
-    def __call__(self, key, prior_draws, log_prior, log_likelihood, n, wanted=None):
+    def __call__(self, key, prior_draws, log_prior, log_likelihood, n, wanted=None, part=None):
         """Warm up twice, then draw."""
         starts = prior_draws if self.starts is None else self.starts
         whitening, steps = fit_whitening(starts), PerChainStepSize()

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 import equinox as eqx
@@ -11,14 +12,19 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from unle.compiling import large_program, meanwhile
+from unle.compiling import RUNNER, cores, large_program, meanwhile, on_device, split
 from unle.errors import InputError
-from unle.models import AbstractLikelihood, DoublyIntractableLikelihood, Normalised, TractableLikelihood
+from unle.models import (
+    AbstractLikelihood,
+    DoublyIntractableLikelihood,
+    MarginalGaussian,
+    Normalised,
+    TractableLikelihood,
+)
 from unle.posterior.doubly_intractable import AbstractDoublyIntractableSampler, Exchange
 from unle.posterior.posterior_samplers import DRAWS, AbstractPosteriorSampler, Sampled, TemperedSmc, doubled
 from unle.samplers import ExchangeTarget, Family
 from unle.space import ConditionalPrior, Prior
-from unle.space.host_device import on_device, split
 
 SIDE_BY_SIDE = 32  # observations sampled at once on an accelerator
 
@@ -77,9 +83,10 @@ def sample_each(
     filled = [_filled(rows, likelihood) for rows in observations]
     keys = [split(key, len(observations)) for key in (key_starts, key_samplers)]
     each = [(*both, *rows) for *both, rows in zip(*keys, filled, strict=True)]
-    # A CPU gains nothing from running observations side by side, and would wait for the slowest.
-    if len(each) == 1 or jax.default_backend() == "cpu":
-        sampled = [run_sampler(prior, likelihood, sampler, *one, room, wanted) for one in each]
+    if jax.default_backend() == "cpu":
+        sampled = _in_threads(prior, likelihood, sampler, each, room, wanted)
+    elif len(each) == 1:
+        sampled = [run_sampler(prior, likelihood, sampler, *each[0], room, wanted)]
     else:
         sampled = _side_by_side(prior, likelihood, sampler, each, room, wanted)
     host = [jax.tree.map(np.asarray, one) for one in sampled]
@@ -91,6 +98,47 @@ def _filled(rows: np.ndarray, likelihood: AbstractLikelihood) -> tuple[Array, Ar
     fill = doubled(1, len(rows)) - len(rows) if isinstance(likelihood, TractableLikelihood) else 0
     is_row = np.arange(len(rows) + fill) < len(rows)
     return on_device(np.concatenate([rows, np.repeat(rows[:1], fill, axis=0)])), on_device(is_row, bool)
+
+
+def _in_threads(prior, likelihood, sampler, each, room, wanted) -> list[Sampled]:
+    """Sample on a CPU: the parts of every observation's run are divided among the processors.
+
+    One program for all of them would do most of its work on one processor, and wait for the slowest.  Parts of a
+    likelihood with gaps take turns: they factorise matrices, for which JAX keeps a thread waiting for others of the
+    same pool.  Side by side they would occupy all threads, and wait for ever.
+    """
+    numbers = _part_numbers(sampler)
+    jobs = [(*one, room, wanted, number) for one in each for number in numbers]
+    if len(jobs) == 1 or RUNNER.get() is not None:
+        ends = [run_sampler(prior, likelihood, sampler, *job) for job in jobs]
+    else:
+        program = run_sampler.lower(prior, likelihood, sampler, *jobs[0]).compile()
+        pool = ThreadPoolExecutor(1 if _has_gaps(likelihood) else min(cores(), len(jobs)))
+        try:
+            ends = list(pool.map(lambda job: jax.device_get(program(prior, likelihood, sampler, *job)), jobs))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    return [_joined(ends[first : first + len(numbers)]) for first in range(0, len(ends), len(numbers))]
+
+
+def _has_gaps(likelihood: AbstractLikelihood) -> bool:
+    nodes = jax.tree.leaves(likelihood, is_leaf=lambda node: isinstance(node, MarginalGaussian))
+    return any(isinstance(node, MarginalGaussian) for node in nodes)
+
+
+def _part_numbers(sampler: Sampler) -> list[Int[Array, ""] | None]:
+    """Return the numbers of a sampler's parts, if each is a run of its own here."""
+    parts = sampler.parts if isinstance(sampler, AbstractPosteriorSampler) else 1
+    is_whole = parts == 1 or jax.default_backend() != "cpu" or jax.local_device_count() > 1 or RUNNER.get() is not None
+    return [None] if is_whole else [on_device(i, np.int32) for i in range(parts)]
+
+
+def _joined(parts: list[Sampled]) -> Sampled:
+    """Return the chains of all parts of a run."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(one._replace(acceptance=None) for one in parts))
+    return joined._replace(acceptance=np.mean([one.acceptance for one in parts]))
 
 
 def _side_by_side(prior, likelihood, sampler, each, room, wanted) -> list[Sampled]:
@@ -116,9 +164,10 @@ def run_sampler(
     is_row: Bool[Array, " rows"],
     n: int,
     wanted: Int[Array, ""],
+    part: Int[Array, ""] | None = None,
 ) -> Sampled:
-    """Sample the posterior of one observation; draws come back as theta."""
-    return _sampled(prior, likelihood, sampler, key_start, key, rows, is_row, n, wanted)
+    """Sample the posterior of one observation, or make one part of its draws; they come back as theta."""
+    return _sampled(prior, likelihood, sampler, key_start, key, rows, is_row, n, wanted, part)
 
 
 @large_program
@@ -131,7 +180,7 @@ def run_samplers(prior, likelihood, sampler, start_keys, keys, rows, is_row, n, 
     return jax.vmap(one)(start_keys, keys, rows, is_row)
 
 
-def _sampled(prior, likelihood, sampler, key_start, key, rows, is_row, n, wanted) -> Sampled:
+def _sampled(prior, likelihood, sampler, key_start, key, rows, is_row, n, wanted, part=None) -> Sampled:
     starts = starting_points(prior, sampler, key_start, n)
     prepared = jax.vmap(likelihood.prepare)(rows)
     if isinstance(sampler, AbstractDoublyIntractableSampler):
@@ -145,6 +194,7 @@ def _sampled(prior, likelihood, sampler, key_start, key, rows, is_row, n, wanted
             lambda u: log_likelihood(likelihood, prior.constrain(u), prepared, is_row) + _log_correction(prior, u),
             n,
             wanted,
+            **({} if part is None else {"part": part}),
         )
     return sampled._replace(draws=jax.vmap(jax.vmap(prior.constrain))(sampled.draws))
 
@@ -154,10 +204,7 @@ def precompile_sampler(
 ) -> AbstractContextManager[None]:
     """Compile `Posterior.sample`, for one observation and up to the default number of draws, while the block runs.
 
-    Args:
-        prior: of the posterior.
-        likelihood: makes one with the structure and the shapes of the posterior's; called in the other thread too.
-        sampler: of the posterior.
+    `likelihood` makes one with the structure and the shapes of the posterior's; it is called in the other thread too.
     """
 
     def compile_program():
@@ -167,7 +214,8 @@ def precompile_sampler(
             return
         key, wanted = jr.key(0), on_device(DRAWS, np.int32)
         rows, is_row = _filled(np.zeros((1, x_space.dim_x)), fitted)
-        run_sampler.lower(prior, fitted, sampler, key, key, rows, is_row, sampler.room(DRAWS), wanted).compile()
+        room, part = sampler.room(DRAWS), _part_numbers(sampler)[0]
+        run_sampler.lower(prior, fitted, sampler, key, key, rows, is_row, room, wanted, part).compile()
 
     return meanwhile(compile_program)
 

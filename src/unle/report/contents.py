@@ -1,25 +1,197 @@
-"""What a report says: everything that the template needs, read from the run and its findings."""
+"""What a report says: everything that the template needs, read from the run and its findings.
+
+The page is one HTML file that needs nothing else, neither a network nor a second file.  Everything that comes from a
+run (names of parameters, paths, reasons) is escaped by the template; only the figures, which are made here, are put in
+as they are.
+"""
 
 import json
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
 from unle import plot
-from unle.diagnose import Check, Findings, Summary, conditional, rounds, summarise
+from unle.diagnose import Check, Findings, Summary, conditional, rounds, short, summarise
 from unle.models import TractableLikelihood
-from unle.plot import stage_seconds
+from unle.plot import as_svg, stage_seconds
 from unle.posterior import Draws, Posterior
-from unle.report.figures import Picture, picture, picture_of
-from unle.report.words import NUMBERS_SHOWN, command, prior_rows, setting_rows, short_number
-from unle.store import RunDirectory, Tally, read_json
+from unle.store import RunDirectory, Tally, read_json, write_atomically
 
+WHOLE = 7.0  # inches of a figure that needs the whole width of the page
+NUMBERS_SHOWN = 60  # coordinates of an observation that are written out
+DEFAULTED = ("members", "iterations")  # settings that have a default where they are not given
+OPTIONS = (  # of `unle run` that take a value
+    *("method", "budget", "rounds", "normaliser", "proposals", "flow", "draws", "seed"),
+    *("members", "iterations", "timeout", "memory", "summary"),
+)
 MOST_CONDITIONAL = 12  # parameters; more take minutes
 PRIOR_DRAWS = 4000
 FEWEST_PLOTTED = 8  # coordinates of an observation that is drawn
+
+
+def write_report(
+    run: RunDirectory, posterior: Posterior, draws: Draws | None, findings: Findings, path: Path | None = None
+) -> Path:
+    """Write the report of a run, `report.html` in its directory by default; return the path."""
+    path = run.report if path is None else path
+    page = render(contents(run, posterior, draws, findings))
+    write_atomically(path, page.encode())
+    return path
+
+
+def render(values: dict) -> str:
+    """Fill the report's template."""
+    return fill_page(resources.files("unle.report").joinpath("page.html").read_text(encoding="utf-8"), values)
+
+
+def fill_page(template: str, values: dict) -> str:
+    """Fill the text of a template; the style and the script of this room go into the page."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup, escape
+
+    files = resources.files("unle.report")
+    parts = {part: files.joinpath(part).read_text(encoding="utf-8") for part in ("style.css", "script.js")}
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["svg"] = Markup  # figures are ours; everything else is escaped
+    environment.filters["short"] = short
+    environment.filters["words"] = lambda text: Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    page = environment.from_string(template)
+    return page.render(css=Markup(parts["style.css"]), script=Markup(parts["script.js"]), **values)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure on the page."""
+
+    name: str  # unique on the page
+    svg: str  # the element
+    caption: str  # below it
+    alt: str  # what it shows, in a sentence
+    whole: bool = False  # whether it takes the whole width of the page
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the picture of a check is made, and what its caption says."""
+
+    draw: Callable[[Check], Any]
+    caption: str
+
+
+# check -> its picture.  A check without an entry is shown by its numbers alone.
+KINDS: dict[str, Kind] = {
+    "sbc": Kind(plot.rank_curves, "Each curve should stay inside the band; an S is a wrong width, an arch a shift."),
+    "coverage": Kind(plot.coverage_curve, "The curve should stay inside the band around the diagonal."),
+    "support": Kind(plot.rank_curves, "The curve should not end below the band."),
+    "posterior_sbc": Kind(plot.rank_curves, "Each curve should stay inside the band."),
+    "tail_rank": Kind(plot.likelihood_rank, "The line should lie among the replicas, or to the right of them."),
+    "tarp": Kind(plot.rank_curves, "The curve should stay inside the band."),
+    "local_c2st": Kind(plot.local_probabilities, "The line should lie where chance puts it."),
+    "predictive": Kind(plot.predictive, "The observation (diamonds) should lie among its replicas."),
+    "outlier": Kind(plot.outlier_distances, "The line should lie among the distances of the simulations."),
+    "sampler": Kind(plot.sampler_path, "R-hat near 1, effective draws well above the dashed line."),
+    "training": Kind(plot.training_path, "Gains rise and settle, gaps stay between the lines; losses fall and settle."),
+    "grid": Kind(plot.density_and_draws, "Both panels should show the same."),
+    "ensemble_agreement": Kind(plot.member_means, "Points that scatter little: the members agree."),
+    "short_run": Kind(plot.chain_ends, "Both sets of points should look alike (first two principal directions)."),
+    "normaliser": Kind(plot.normaliser_spread, "The narrower the better; a spread of 0.15 nats does no harm."),
+}
+
+
+def picture(name: str, figure: Any, caption: str, alt: str) -> Picture:
+    """Turn a figure into a picture of the page; a large one takes its whole width."""
+    return Picture(name, as_svg(figure, name), caption, alt, bool(figure.get_figwidth() >= WHOLE))
+
+
+def picture_of(check: Check) -> Picture | None:
+    """Return the picture of a check, if it has one."""
+    kind = KINDS.get(check.name)
+    if kind is None or not check.arrays:
+        return None
+    numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in check.numbers.items())
+    return picture(f"check-{check.name}", kind.draw(check), kind.caption, f"{check.title}: {check.verdict}; {numbers}.")
+
+
+def prior_rows(spec: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (parameter, distribution) of a prior's description; a block of several shares its line."""
+    names = list(spec["names"])
+    rows = []
+    for block in spec["blocks"]:
+        inner = block
+        while "base_dist" in inner["arguments"]:
+            inner = inner["arguments"]["base_dist"]
+        arguments = {key: value for key, value in inner["arguments"].items() if _is_vector(value)}
+        length = max((len(value) for value in arguments.values() if isinstance(value, list)), default=1)
+        for i in range(length):
+            if not names:
+                break
+            parts = [f"{key} {_entry(value, i):g}" for key, value in arguments.items()]
+            rows.append((names.pop(0), f"{inner['family']}({', '.join(parts)})"))
+    rows += [(name, "part of a joint distribution") for name in names]
+    return rows
+
+
+def _is_vector(value: Any) -> bool:
+    values = value if isinstance(value, list) else [value]
+    return bool(values) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+
+
+def _entry(value: Any, i: int) -> float:
+    return float(value[min(i, len(value) - 1)] if isinstance(value, list) else value)
+
+
+def command(settings: Mapping[str, Any], directory: str, *, again: bool = True) -> str:
+    """Return the command of the run; its observation is the file the page offers.
+
+    Args:
+        settings: of the run.
+        directory: where it is kept.
+        again: make it once more, beside the old one.
+
+    Example:
+        >>> command({"model": "model.py", "method": "sunle", "rounds": [500, 250], "seed": 1}, "runs/mine")
+        'unle run model.py --method sunle --rounds 500,250 --seed 1 --out runs/mine-again'
+    """
+    words = ["unle", "run", str(settings.get("model", "MODEL"))]
+    brought = settings.get("simulations_sha256") is not None
+    for name in OPTIONS:
+        value = settings.get(name)
+        if value is not None and not (brought and name == "budget"):  # as many as were brought
+            words += [f"--{name}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    words += [f"--{name}" for name in ("sliced", "paper") if settings.get(name)]
+    if settings.get("repetition") is not None:
+        words.append("--repetition" if settings["repetition"] else "--no-repetition")
+    if brought:
+        words += ["--simulations", directory]
+    if settings.get("x_o") is not None:
+        words += ["--observation", "x_o.json"]
+    return shlex.join([*words, "--out", directory.rstrip("/") + ("-again" if again else "")])
+
+
+def setting_rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the settings as (name, value), without those that do not apply or have a place of their own."""
+    names = {"model_sha256": "check sum of the model", "simulations_sha256": "check sum of the simulations"}
+    rows = []
+    for name, value in settings.items():
+        if name in ("prior", "x_o") or (value is None and name not in DEFAULTED):
+            continue
+        text = "default" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        rows.append((names.get(name, name.replace("_", " ")), text))
+    return rows
+
+
+def short_number(value: float) -> str:
+    """Return four digits, as plain as they can be: 0.1234, 12340, 1.234e-07."""
+    return f"{value:.4g}"
+
+
 HEADLINES = {
     "good": "No check found a reason for doubt.",
     "doubtful": "There are doubts: read the reasons before you use the result.",
@@ -36,14 +208,7 @@ class Section:
 
 
 def contents(run: RunDirectory, posterior: Posterior, draws: Draws | None, findings: Findings) -> dict[str, Any]:
-    """Gather everything for the template.
-
-    Args:
-        run: the directory.
-        posterior: its fit.
-        draws: at the observation, if there is one.
-        findings: of its checks.
-    """
+    """Gather everything for the template."""
     record: Mapping[str, Any] = read_json(run.path / "run.json")
     settings, metrics = run.settings, run.read_metrics()
     with run.simulations(read_only=True) as store:

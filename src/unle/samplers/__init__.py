@@ -7,13 +7,22 @@ Every file of an algorithm has five parts in this order: what it does and where 
 types of its state and result; the algorithm; its steps and checks.
 
 Read `kernels`, `step_size` and `chains` first.  Then `particles` and `bridge`; `sweep` and `tempered` for posteriors
-with several modes; `inner`, `proposals` and `exchange` for doubly intractable posteriors.
+with several modes; `inner` and `exchange` for doubly intractable posteriors.
 """
 
 from unle.samplers.bridge import BridgeInfo, Path, bridge
 from unle.samplers.chains import ChainRun, refresh, run_chains, run_chains_each, run_chains_given
-from unle.samplers.exchange import ExchangeRun, InnerHealth, exchange
-from unle.samplers.inner import AbstractInner, Family, FollowingInner, InnerDraw, RejectionInner, TemperedInner
+from unle.samplers.exchange import (
+    AbstractProposal,
+    ExchangeRun,
+    ExchangeTarget,
+    InnerHealth,
+    Langevin,
+    SurrogateWalks,
+    Walk,
+    exchange,
+)
+from unle.samplers.inner import AbstractInner, ChainInner, Family, InnerDraw, RejectionInner, TemperedInner
 from unle.samplers.kernels import AbstractKernel, Hmc, KernelInfo, LogDensity, Mala, Nuts, RandomWalk
 from unle.samplers.particles import (
     Particles,
@@ -28,7 +37,6 @@ from unle.samplers.particles import (
     over_devices,
     systematic_indices,
 )
-from unle.samplers.proposals import AbstractProposal, ExchangeTarget, Langevin, SurrogateWalks, Walk
 from unle.samplers.step_size import AbstractStepSize, PerChainStepSize, SharedStepSize, StepSizeState
 from unle.samplers.sweep import Sweep, TemperedParticles
 from unle.samplers.tempered import TemperedPath, TemperedRun, tempered_smc
@@ -39,11 +47,11 @@ __all__ = [
     "AbstractProposal",
     "AbstractStepSize",
     "BridgeInfo",
+    "ChainInner",
     "ChainRun",
     "ExchangeRun",
     "ExchangeTarget",
     "Family",
-    "FollowingInner",
     "Hmc",
     "InnerDraw",
     "InnerHealth",

@@ -1,16 +1,14 @@
 r"""Draws of a density that is known up to a constant, made afresh: the auxiliary variables of the exchange algorithm.
 
 The family of densities is $g(v \mid c) \propto \rho(v)\,e^{s(c, v)}$: a reference $\rho$ that can be drawn from, tilted
-by s, which depends on a condition c. An inner sampler never starts from the observed data or from a mode: that would
-favour one mode of g.
+by s, which depends on a condition c.
 
 * `TemperedInner` raises the tilt along a ladder, $\rho\,e^{\beta s}$. On every rung it first chooses between where it
   is and fresh draws of the reference, in proportion to their weights, which crosses between modes; then it makes local
   moves. Approximate, better with more rungs and moves.
 * `RejectionInner` accepts draws of the reference with probability $e^{s - c}$: exact where s <= c, at $e^c / Z$ trials.
-* `FollowingInner` is the plain Markov chain of the paper. Training leaves particles behind: v_i, drawn from g(. | c_i)
-  for the conditions c_i of the data. A draw for another condition starts at the particle with the nearest condition
-  among some taken at random: over many draws the starts are spread over modes as the particles are.
+* `ChainInner` is the plain Markov chain of the paper, from the observed data. It favours the mode of g that these are
+  in; the other two do not start at data.
 
 References:
     Neal (2001), Annealed importance sampling.
@@ -29,6 +27,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.errors import InputError
 from unle.samplers.kernels import AbstractKernel, LogDensity, Mala
+from unle.samplers.step_size import PerChainStepSize
 
 # Rungs at (k / K)^2: close together where the tilt begins, since a strong tilt changes most there.
 LADDER_POWER = 2.0
@@ -72,14 +71,7 @@ class AbstractInner(eqx.Module):
 
     @abc.abstractmethod
     def draw(self, key: PRNGKeyArray, condition: Any, family: Family, step_sizes: Float[Array, " rung"]) -> InnerDraw:
-        """Draw one v of g(. | c).
-
-        Args:
-            key: randomness of the draw.
-            condition: c.
-            family: the densities.
-            step_sizes: of the moves on each rung; they must not depend on this draw.
-        """
+        """Draw one v of g(. | c); step sizes of the rungs must not depend on this draw."""
 
 
 class TemperedInner(AbstractInner):
@@ -191,36 +183,47 @@ class RejectionInner(AbstractInner):
         return InnerDraw(v, tilt, tilt, 1.0 / (number * self.batch)[None], done & below)
 
 
-class FollowingInner(AbstractInner):
-    """A chain from one of many known points."""
+class ChainInner(AbstractInner):
+    """A plain Markov chain from a given point, as the paper draws.
 
-    conditions: Float[Array, "known dim"]  # of the known points, c_i
-    points: Float[Array, "known data"]  # v_i
+    It tunes its step size in the first half of its steps and freezes it in the second: densities of other conditions
+    may be wider or narrower by orders of magnitude.  It stays in the mode of g that it starts in.
+    """
+
+    points: Float[Array, "start data"]  # one of them, taken at random, is where the chain starts
     moves: int = eqx.field(static=True, default=100)  # kernel steps
-    # points, taken at random, of which the one with the nearest condition is chosen
-    among: int = eqx.field(static=True, default=64)
     kernel: AbstractKernel = Mala()  # MALA by default
-    target_acceptance: float = eqx.field(static=True, default=0.574)  # at which the step size aims
+    target_acceptance: float = eqx.field(static=True, default=0.574)  # at which step sizes aim
 
     def __check_init__(self):
-        if self.moves < 2 or self.among < 1:
-            raise InputError(f"expected moves >= 2 and among >= 1; got {self.moves} and {self.among}; try moves=100.")
+        if self.moves < 2:
+            raise InputError(f"expected moves >= 2, of which the first half tunes; got {self.moves}; try moves=100.")
 
     @property
     def rungs(self):
         return 1
 
     def draw(self, key, condition, family, step_sizes):
-        key_some, key_moves = jr.split(key)
-        some = jr.randint(key_some, (self.among,), 0, self.conditions.shape[0])
-        distances = jnp.sum(jnp.square(self.conditions[some] - condition), axis=1)
-        start = self.points[some[jnp.argmin(distances)]]
+        key_start, key_moves = jr.split(key)
+        start = self.points[jr.randint(key_start, (), 0, self.points.shape[0])]
         keys, half, density = jr.split(key_moves, self.moves), self.moves // 2, family.density(condition)
-        middle, first = _moved(self.kernel, keys[:half], start, density, step_sizes[0])
-        end, second = _moved(self.kernel, keys[half:], middle, density, step_sizes[0])
+        middle, step_size, tuning = self._tuned(keys[:half], start, density, step_sizes[0])
+        end, _ = _moved(self.kernel, keys[half:], middle, density, step_size)
         early, tilt = family.log_tilt(condition, middle), family.log_tilt(condition, end)
-        acceptance = jnp.mean(jnp.concatenate([first, second]))
-        return InnerDraw(end, tilt, early, acceptance[None], jnp.isfinite(tilt))
+        return InnerDraw(end, tilt, early, jnp.mean(tuning)[None], jnp.isfinite(tilt))
+
+    def _tuned(self, keys, v, density: LogDensity, step_size) -> tuple[Array, Array, Array]:
+        """Return v after one kernel step per key, the step size tuned meanwhile, and the acceptance of each step."""
+        own = PerChainStepSize()
+
+        def move(carry, key):
+            state, sizes = carry
+            state, info = self.kernel.step(key, state, density, own.value(sizes)[0])
+            return (state, own.update(sizes, info.acceptance[None], self.target_acceptance)), info.acceptance
+
+        sizes = own.init(1)._replace(log_step=jnp.log(step_size)[None])
+        (state, sizes), acceptance = jax.lax.scan(move, (self.kernel.init(v, density), sizes), keys)
+        return state.position, own.value(sizes)[0], acceptance
 
 
 def _moved(kernel: AbstractKernel, keys, v, density: LogDensity, step_size) -> tuple[Array, Array]:

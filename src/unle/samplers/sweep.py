@@ -97,11 +97,7 @@ class Sweep(eqx.Module):
         temperature: Float[Array, ""],  # beta; at 0 particles are evaluated, and do not move
         step_state: StepSizeState,  # of the controller of the Langevin step size, `LANGEVIN_STEP`
     ) -> tuple[TemperedParticles, StepSizeState, SweepInfo]:
-        """Move all particles.
-
-        Returns:
-            Moved particles, the controller's new state, and a `SweepInfo`.
-        """
+        """Move all particles."""
         whitening = fit_whitening(particles.positions)
         archive = particles.positions
         walk_randomness, langevin_randomness = self._dealt(numbers, *particles.positions.shape)

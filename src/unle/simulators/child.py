@@ -25,11 +25,9 @@ POSITION = struct.Struct("q")
 
 
 def main(channel: int, board: int) -> None:
-    """Simulate what the parent sends.
+    """Simulate what the parent sends; both numbers are file descriptors.
 
-    Args:
-        channel: file descriptor of the socket to the parent.
-        board: file descriptor of a small shared file, where the position of the running simulation is written.
+    `channel` is the socket to the parent, `board` a small shared file for the position of the running simulation.
     """
     _die_with_parent()
     _leave_no_core_file()

@@ -28,7 +28,7 @@ from jaxtyping import Float, Int
 
 from unle.errors import InputError, SimulationError, StoreError, UnleWarning
 from unle.progress import AbstractBar
-from unle.simulators.outputs import Outcome, reason_of
+from unle.simulators.piece import Outcome, reason_of
 from unle.simulators.sandbox import CannotLoad, Stopped
 from unle.simulators.simulations import Writer
 from unle.simulators.workers import Work, run_work, worker_count
@@ -73,11 +73,7 @@ class Blocks(NamedTuple):
 def claim_round(store: SimulationStore, theta: Float[np.ndarray, "n dim"], seed: int, round: int) -> tuple[int, ...]:
     """Write down what a round is made of; refuse to mix it with another.
 
-    Returns:
-        The rows at which the round was topped up.
-
-    Raises:
-        StoreError: the store holds other simulations of this round.
+    The rows at which the round was topped up are returned.
     """
     name, n = f"round {round}", len(theta)
     known = store.fact(name)
@@ -106,12 +102,7 @@ def _digest(theta: np.ndarray) -> str:
 
 
 class Plan:
-    """Which simulations are still to do, and how many to do at once.
-
-    Args:
-        ids: their numbers, ascending.
-        blocks: of a batched simulator; None for simulators of single rows.
-    """
+    """Which simulations are still to do, and how many to do at once; `blocks` are those of a batched simulator."""
 
     def __init__(self, ids: np.ndarray, blocks: Blocks | None):
         self._blocks = blocks
@@ -154,17 +145,7 @@ def dispatch(
 ) -> None:
     """Do everything in the plan.
 
-    Args:
-        executor: does the work.
-        plan: what is to do.
-        make_work: turns numbers of simulations into a piece of work; it may add rows, those of a block.
-        writer: takes the results.
-        bar: shows them.
-
-    Raises:
-        InputError: the simulator cannot be loaded by a worker, or always fails.
-        SimulationError: the executor does not work.
-        StoreError: the results cannot be written.
+    `make_work` turns numbers of simulations into a piece of work; it may add rows, those of a block.
     """
     dispatcher = _Dispatcher(executor, plan, make_work, writer, bar)
     try:

@@ -18,9 +18,8 @@ import numpy as np
 
 from unle.progress import silence
 from unle.simulators.jax_simulators import JaxSimulator
-from unle.simulators.outputs import explains
-from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, batched
-from unle.simulators.run_round import Samples, simulate_at
+from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, batched, explains
+from unle.simulators.run_round import Samples, check_simulator, simulate_at
 from unle.simulators.simulations import Simulations, count_reasons
 
 MOST_SIMULATIONS, MOST_SECONDS = 20, 10.0  # it ends after so many simulations, or after about so many seconds
@@ -42,6 +41,7 @@ class DryRun:
     budget: int  # the number of simulations that is planned
     workers: int  # the number of workers that is planned
     first_traceback: str | None = None  # of the first failure
+    first_reason: str = ""  # why the first one was invalid, in full
 
     @property
     def total(self) -> float:
@@ -54,6 +54,7 @@ class DryRun:
             f"theta: {self.dim_theta} numbers",
             f"x: {self.dim_x} numbers{names}, {self.dtype}" if self.dim_x else "x: nothing valid came back",
             f"valid: {self.valid} of {self.tried}{f' ({self.reasons})' if self.reasons else ''}",
+            *([f"the first invalid one: {self.first_reason}"] if self.first_reason else []),
             f"time: {duration(self.seconds)} per simulation, at most {duration(self.slowest)}",
             f"estimate: {duration(self.total)} for {self.budget:,} simulations with {self.workers} worker"
             f"{'s' if self.workers > 1 else ''}",
@@ -90,6 +91,7 @@ def dry_run(
         >>> prior = unle.Prior.uniform(low=[-1.0], high=[1.0])
         >>> unle.dry_run(lambda theta, rng: theta + 0.1 * rng.normal(), prior, budget=1000)  # doctest: +SKIP
     """
+    check_simulator(simulator, prior)
     block = BLOCK_ROWS if isinstance(simulator, Batched) else getattr(simulator, "batch", 1)
     theta = np.asarray(prior.sample(max(MOST_SIMULATIONS, block), seed=seed), dtype=np.float64)
     if isinstance(simulator, JaxSimulator):
@@ -119,6 +121,7 @@ def dry_run(
         budget=budget,
         workers=workers or 1,
         first_traceback=next((piece.first_traceback for piece in pieces if piece.first_traceback), None),
+        first_reason=next((reason for reason in reasons if reason), ""),
     )
 
 

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from unle.errors import InputError
-from unle.simulators.outputs import Outcome, WrongResult, flatten_rows, reason_of
-from unle.simulators.piece import Piece, outcomes_of_rows
+from unle.simulators.piece import Outcome, Piece, WrongResult, flatten_rows, outcomes_of_rows, reason_of
 
 WORKER = "device"
 

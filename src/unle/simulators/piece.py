@@ -1,128 +1,163 @@
 """Simulating a piece of work, one row after the other: the part that runs where the simulator runs.
 
-A simulator that fails costs one row: whatever it raises or returns becomes either a data vector or a reason.
+A simulator that fails costs one row: whatever it raises or returns becomes either a vector of numbers, with names if it
+has them, or the reason why there is none.
 
 Each simulation has its own random generator, the same in any process, in any order, in whatever pieces.  Simulation
-`id` of a round has the generator that NumPy makes from
-
-    SeedSequence(seed, spawn_key=(round, id)).
-
-NumPy takes some 30 microseconds for one, which matters where a simulation takes a millisecond. Nearly all of it is the
-hashing of a few 32-bit words. Here the words of many simulations are hashed at once, by the same published algorithm:
-the generators are the same, bit for bit (a test compares them).
+`id` of a round has the generator that NumPy makes from `SeedSequence(seed, spawn_key=(round, id))`.
 
 Example:
-    >>> import numpy as np
-    >>> from unle.simulators import batched
-    >>> @batched
-    ... def simulator(theta, rng):  # theta: (n, 2)
-    ...     return theta + 0.1 * rng.normal(size=theta.shape)
+    >>> from unle.simulators.piece import flatten
+    >>> flatten({"mean": 0.5, "counts": [3, 4]})
+    (array([0.5, 3. , 4. ]), ('mean', 'counts[0]', 'counts[1]'))
+    >>> flatten([1, 2])
+    (array([1., 2.]), ())
 """
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, UInt64
-from numpy.random.bit_generator import ISpawnableSeedSequence
+from jaxtyping import Float, Int
 
-from unle.simulators.outputs import Outcome, WrongResult, explainer, flatten, flatten_rows, reason_of
-
-MOST_ONE_BY_ONE = 8  # up to so many, NumPy's own way is as fast
-_POOL = 4  # words of 32 bits that the seed sequence holds
-_PCG64_WORDS = 4  # words of 64 bits that a generator asks for
-_WORD = 1 << 32
-_SHIFT = np.uint32(16)
-_ENTER = 0x43B0D7E5, 0x931E8875  # constants with which words enter the pool
-_LEAVE = 0x8B51F9DD, 0x58F38DED  # and leave it
-_LEFT, _RIGHT = np.uint32(0xCA01F9DD), np.uint32(0x4973F715)
+LONGEST_REASON = 200  # characters
 # Rows per call of a batched simulator. The same on every machine: the seed of a call is that of its first row.
 BLOCK_ROWS = 256
+
+
+class Outcome(NamedTuple):
+    """The outcome of one simulation."""
+
+    x: Float[np.ndarray, "dim_x"] | None  # the data vector; None if nothing usable came back
+    reason: str  # why the simulation is not valid; the empty string if it is
+    seconds: float  # the time it took
+    traceback: str | None = None  # of an exception
+    names: tuple[str, ...] = ()  # of the entries of x, if the simulator named them
+    worker: str = ""  # the process that simulated
+
+    def __reduce__(self):
+        """Pickle the bytes of x: five times as fast as pickling a small array."""
+        return _outcome, (None if self.x is None else self.x.tobytes(), *self[1:])
+
+
+def _outcome(content: bytes | None, *others: Any) -> Outcome:
+    return Outcome(None if content is None else np.frombuffer(content), *others)
+
+
+class WrongResult(Exception):
+    """The simulator returned something that is not data; the message is the reason of an invalid row."""
+
+
+def flatten(result: Any) -> tuple[Float[np.ndarray, "dim_x"], tuple[str, ...]]:
+    """Return the result of one simulation as a vector, and one name per entry; no names for a plain vector.
+
+    It may be a number, a vector, or a dictionary of numbers and arrays, in the order of its keys; a named tuple, and a
+    table or a series of pandas that names its entries, are taken as dictionaries.
+    """
+    fields = _fields(result)
+    if fields is None:
+        x = np.atleast_1d(_numbers(result))
+        if x.ndim != 1 or x.size == 0:
+            raise WrongResult(
+                f"wrong shape: expected one data vector; got an array of shape {x.shape}; try np.ravel(x)"
+            )
+        return x, ()
+    rows, names = _join({name: _numbers(value)[None] for name, value in fields.items()})
+    return rows[0], names
+
+
+def flatten_rows(result: Any, n: int) -> tuple[Float[np.ndarray, "n dim_x"], tuple[str, ...]]:
+    """Return the result of n simulations, a matrix or a dictionary of arrays, as a matrix, and names of its columns."""
+    fields = _fields(result)
+    if fields is None:
+        x = _numbers(result)
+        if x.ndim != 2 or len(x) != n or x.size == 0:
+            raise WrongResult(f"wrong shape: expected {n} rows, one per row of theta; got shape {x.shape}")
+        return x, ()
+    parts = {name: _numbers(value) for name, value in fields.items()}
+    for name, part in parts.items():
+        if part.ndim == 0 or len(part) != n:
+            raise WrongResult(f"wrong shape: expected {n} rows in {name!r}, one per row of theta; got {part.shape}")
+    return _join(parts)
+
+
+def explains(simulator: Any) -> bool:
+    """Whether a simulator has a method `explain(x)` for data with NaN: it expects to make such data."""
+    return getattr(simulator, "explain", None) is not None
+
+
+def explainer(simulator: Any) -> Callable[[np.ndarray], str]:
+    """Return what tells why data with NaN are not valid: the simulator's own method, or `not_finite`."""
+    return simulator.explain if explains(simulator) else not_finite
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the kind of an exception and the first line of its message."""
+    message = str(error).strip().split("\n")[0]
+    reason = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return reason[:LONGEST_REASON]
+
+
+def not_finite(x: Float[np.ndarray, "dim_x"]) -> str:
+    """Return the reason for a data vector that has NaN or infinite entries."""
+    bad = np.flatnonzero(~np.isfinite(x))
+    return f"not finite: {len(bad)} of {len(x)} values, the first at position {bad[0]}"
+
+
+def other_names(names: tuple[str, ...], expected: tuple[str, ...]) -> str:
+    """Return the reason for data whose names are not the expected ones, or the empty string."""
+    if names == expected:
+        return ""
+    odd = sorted(set(names) ^ set(expected))
+    return f"other names: {', '.join(odd)[:120]}" if odd else "other names: the same in another order"
+
+
+def _numbers(result: Any) -> np.ndarray:
+    """Return the result as a new float64 array: a simulator may fill and return the same buffer every time."""
+    if result is None:
+        raise WrongResult("returned nothing: expected a data vector; try a return statement in the simulator")
+    try:
+        result = result.detach().cpu().numpy() if hasattr(result, "detach") else result  # a tensor with a gradient
+        values = np.asarray(result)
+        if np.iscomplexobj(values):  # NumPy would drop the imaginary parts with a warning
+            raise WrongResult("not numbers: expected real numbers; got complex ones; try x.real, x.imag or abs(x)")
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        kind = type(result).__name__
+        raise WrongResult(f"not numbers: expected numbers; got {kind} ({error})"[:LONGEST_REASON]) from None
+
+
+def _fields(result: Any) -> Mapping | None:
+    if isinstance(result, Mapping):
+        return result
+    if isinstance(result, tuple) and hasattr(result, "_asdict"):
+        return result._asdict()  # pyright: ignore[reportAttributeAccessIssue]  (checked in the condition)
+    labels = getattr(result, "columns", getattr(result, "index", None))  # of a table or a series of pandas
+    if hasattr(result, "to_dict") and labels is not None and all(isinstance(label, str) for label in labels):
+        return {label: result[label] for label in labels}
+    return None
+
+
+def _join(parts: Mapping[Any, np.ndarray]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Put named arrays with one row per simulation beside one another."""
+    names = [entry for name, part in parts.items() for entry in _entry_names(str(name), part.shape[1:])]
+    if not names:
+        raise WrongResult("wrong shape: expected some data; got an empty dictionary")
+    return np.concatenate([part.reshape(len(part), -1) for part in parts.values()], axis=1), tuple(names)
+
+
+def _entry_names(name: str, shape: tuple[int, ...]) -> list[str]:
+    if shape in ((), (1,)):
+        return [name]
+    return [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(*shape)]
 
 
 def generator(seed: int, round: int, id: int) -> np.random.Generator:
     """Return the random generator of simulation `id` of a round."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(round, id))))
-
-
-def generators(seed: int, round: int, ids: Int[np.ndarray, " n"]) -> Iterator[np.random.Generator]:
-    """Yield the random generators of several simulations, each as `generator` makes it."""
-    if len(ids) <= MOST_ONE_BY_ONE or ids.max() >= _WORD:  # an id of two words is hashed in another way
-        yield from (generator(seed, round, i) for i in ids.tolist())
-        return
-    for state, i in zip(_states(seed, round, ids), ids.tolist(), strict=True):
-        hashed: Any = _Hashed(state, seed, round, i)  # PCG64 takes it, though its stubs know one class only
-        yield np.random.Generator(np.random.PCG64(hashed))
-
-
-def _states(seed: int, round: int, ids: np.ndarray) -> UInt64[np.ndarray, "n 4"]:
-    """Return `SeedSequence(seed, spawn_key=(round, id)).generate_state(4, np.uint64)` for every id."""
-    seed_words = _words(seed)
-    fixed = [*seed_words, *[0] * (_POOL - len(seed_words)), *_words(round)]
-    entropy = [np.full(len(ids), word, dtype=np.uint32) for word in fixed] + [ids.astype(np.uint32)]
-    enter = _scrambler(*_ENTER)
-    pool = [enter(word) for word in entropy[:_POOL]]
-    for source in range(_POOL):
-        for target in range(_POOL):
-            if source != target:
-                pool[target] = _mix(pool[target], enter(pool[source]))
-    for word in entropy[_POOL:]:
-        pool = [_mix(old, enter(word)) for old in pool]
-    leave = _scrambler(*_LEAVE)
-    out = [leave(pool[k % _POOL]).astype(np.uint64) for k in range(2 * _POOL)]
-    return np.stack([low | high << np.uint64(32) for low, high in zip(out[::2], out[1::2], strict=True)], axis=1)
-
-
-def _scrambler(constant: int, factor: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function that scrambles a word, with another constant every time it is called."""
-
-    def scramble(word: np.ndarray) -> np.ndarray:
-        nonlocal constant
-        before, constant = constant, constant * factor % _WORD
-        word = (word ^ np.uint32(before)) * np.uint32(constant)
-        return word ^ word >> _SHIFT
-
-    return scramble
-
-
-def _mix(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    mixed = _LEFT * old - _RIGHT * new
-    return mixed ^ mixed >> _SHIFT
-
-
-def _words(number: int) -> list[int]:
-    """Return the 32-bit words of a number, the lowest first."""
-    words = [number % _WORD]
-    while number := number // _WORD:
-        words.append(number % _WORD)
-    return words
-
-
-class _Hashed(ISpawnableSeedSequence):
-    """A seed sequence whose first state is known; for everything else NumPy's own one is made."""
-
-    def __init__(self, state: np.ndarray, seed: int, round: int, id: int):
-        self._state, self._arguments = state, (seed, round, id)
-        self._sequence: np.random.SeedSequence | None = None  # NumPy's own; kept, because spawn() continues its count
-
-    def generate_state(self, n_words, dtype=np.uint32):
-        """Return the words that seed a generator."""
-        if n_words == _PCG64_WORDS and dtype is np.uint64:
-            return self._state
-        return self._real().generate_state(n_words, dtype)
-
-    def spawn(self, n_children):
-        """Return independent seed sequences."""
-        return self._real().spawn(n_children)
-
-    def _real(self) -> np.random.SeedSequence:
-        if self._sequence is None:
-            seed, round, id = self._arguments
-            self._sequence = np.random.SeedSequence(seed, spawn_key=(round, id))
-        return self._sequence
 
 
 @dataclass(frozen=True)
@@ -176,16 +211,13 @@ class Piece(NamedTuple):
 
     def generators(self) -> Iterator[np.random.Generator]:
         """Yield the random generator of each simulation."""
-        return generators(self.seed, self.round, self.ids)
+        return (generator(self.seed, self.round, i) for i in self.ids.tolist())
 
 
 def run_piece(simulator: Callable, piece: Piece, *, alone: bool = False) -> Iterator[list[Outcome]]:
     """Simulate, and yield outcomes as they are finished: one at a time, or, for a batched simulator, a block.
 
-    Args:
-        simulator: takes one parameter vector and a generator, or is `Batched`; then the piece must be one block.
-        piece: the simulations.
-        alone: simulate each row by itself, also those of a batched simulator.
+    `alone` simulates each row by itself, also those of a batched simulator.
     """
     if isinstance(simulator, Batched) and not alone:
         yield _run_block(simulator, piece)

@@ -13,6 +13,7 @@ Example:
     ((5, 2), True)
 """
 
+import inspect
 import os
 import socket
 import time
@@ -30,8 +31,7 @@ from unle.errors import InputError, UnleWarning
 from unle.progress import AbstractBar, progress
 from unle.simulators.dispatch import Blocks, Plan, claim_round, dispatch
 from unle.simulators.jax_simulators import JaxSimulator
-from unle.simulators.outputs import explains
-from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, run_piece
+from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, explains, run_piece
 from unle.simulators.simulations import FIRST_EXPLAINED_TRIES, FIRST_TRIES, Simulations, Writer
 from unle.simulators.workers import Work, process_executor, serialise
 from unle.store import SimulationStore
@@ -102,6 +102,7 @@ def simulate(
     """
     n = as_count(n, "simulations")
     _check_seed(seed)
+    check_simulator(simulator, prior)
     theta = np.asarray(prior.sample(n, seed=seed), dtype=np.float64)
     options = {"workers": workers, "executor": executor, "timeout": timeout, "isolate": isolate}
     return simulate_at(simulator, theta, seed=seed, round=round, store=store, **options)
@@ -116,19 +117,7 @@ def simulate_at(
     store: SimulationStore | None = None,
     **options: Any,
 ) -> Simulations:
-    """Simulate once at each of the given parameter vectors; errors are those of `simulate`.
-
-    Args:
-        simulator: see `simulate`.
-        theta: parameters, one row per simulation.
-        seed: decides every simulation.
-        round: number of the round.
-        store: a table to write to.
-        options: `workers`, `executor`, `timeout` and `isolate`, see `simulate`.
-
-    Returns:
-        The simulations, in the order of `theta`.
-    """
+    """Simulate once at each row of theta; other arguments and errors are those of `simulate`."""
     _check_seed(seed)
     theta = np.asarray(theta, dtype=np.float64)
     if theta.ndim != 2 or 0 in theta.shape or not np.isfinite(theta).all():
@@ -136,6 +125,39 @@ def simulate_at(
     with SimulationStore(None) if store is None else nullcontext(store) as table:
         simulate_into(table, simulator, theta, seed=seed, round=round, **options)
         return Simulations.from_store(table, round)
+
+
+def _has_samples(prior: Any) -> bool:
+    """Return whether it can be called as prior.sample(n, seed=...); distributions of other libraries cannot."""
+    try:
+        inspect.signature(prior.sample).bind(1, seed=0)
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return True
+
+
+def check_simulator(simulator: Any, prior: Any = None) -> None:
+    """Refuse what is no function of theta and rng, before it fails a hundred times."""
+    if hasattr(simulator, "sample") and callable(prior):
+        raise InputError("expected the simulator before the prior; got them the other way round.")
+    if not callable(simulator):
+        raise InputError(f"expected a simulator, a function of theta and rng; got a {type(simulator).__name__}")
+    if prior is not None and not _has_samples(prior):
+        raise InputError(f"expected a Prior; got a {type(prior).__name__}; try unle.Prior(...) around it.")
+    function = simulator.function if isinstance(simulator, Batched) else simulator
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # compiled functions may hide theirs
+        return
+    try:
+        signature.bind("theta", "rng")
+    except TypeError:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise InputError(
+            f"expected a simulator of theta and a random generator; got {name}{signature}; "
+            f"try `def simulator(theta, rng)`, with random numbers from rng, and @unle.batched above it if theta is to "
+            "be a whole batch."
+        ) from None
 
 
 def simulate_into(
@@ -234,8 +256,7 @@ def _check_seed(seed: int) -> None:
 def _check(
     simulator: Callable, workers: int | None, executor: Executor | None, timeout: float | None, *, isolate: bool
 ) -> None:
-    if not callable(simulator):
-        raise InputError(f"expected a simulator, a function of theta and rng; got a {type(simulator).__name__}")
+    check_simulator(simulator)
     if workers is not None and (not isinstance(workers, int) or workers < 1):
         raise InputError(f"expected `workers`, a number of processes, to be a positive whole number; got {workers!r}")
     if workers is not None and executor is not None:

@@ -24,8 +24,7 @@ from typing import NamedTuple
 
 from unle.errors import UnleError
 from unle.simulators.child import NO_POSITION, POSITION
-from unle.simulators.outputs import Outcome
-from unle.simulators.piece import Piece
+from unle.simulators.piece import Outcome, Piece
 
 POLL_SECONDS = 0.1  # between two looks at the board
 OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # sent by others: worth another try
@@ -52,12 +51,7 @@ class _Death(NamedTuple):
 
 
 class Sandbox:
-    """One child process at a time, replaced whenever it dies.
-
-    Args:
-        blob: the simulator, from `unle.simulators.workers.serialise`.
-        stop: an event that makes `run` give up.
-    """
+    """One child process at a time, replaced whenever it dies; the event `stop` makes `run` give up."""
 
     def __init__(self, blob: bytes, stop: threading.Event | None = None):
         self.blob = blob
@@ -69,20 +63,10 @@ class Sandbox:
         self._board.flush()
 
     def run(self, piece: Piece, *, timeout: float | None, block: bool) -> list[Outcome]:
-        """Simulate the whole piece, also if the simulator crashes.
+        """Simulate the whole piece, one outcome per simulation, also if the simulator crashes.
 
-        Args:
-            piece: the simulations.
-            timeout: seconds that one simulation may take; None is no limit. A block may take
-                that long times its number of rows.
-            block: the simulator is a batched one, and works on all of these rows in one call.
-
-        Returns:
-            One outcome per simulation.
-
-        Raises:
-            CannotLoad: the simulator cannot be rebuilt in a new process.
-            Stopped: the run was stopped from elsewhere.
+        `timeout` is in seconds for one simulation.  A block, all rows in one call of a batched simulator, may take that
+        long times its number of rows.
         """
         outcomes: list[Outcome] = []
         if block:

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float
 
 from unle.arrays import as_array, column_names
 from unle.errors import InputError
-from unle.simulators.outputs import Outcome, not_finite, other_names
+from unle.simulators.piece import Outcome, not_finite, other_names
 from unle.store import RunDirectory, SimulationStore, Table, read_table, write_table, wrong_length
 
 FIRST_TRIES = 100  # when all of these fail, the simulator is broken rather than unlucky
@@ -141,6 +141,7 @@ class Simulations:
             InputError: the shapes do not fit, or a parameter is not finite.
         """
         x_names = column_names(x)
+        _check_rows(theta, x)
         theta, x = _matrix(theta, "theta"), _matrix(x, "x")
         if len(theta) != len(x):
             raise InputError(f"expected one row of x for each row of theta; got {len(x)} and {len(theta)}")
@@ -197,6 +198,19 @@ class Simulations:
         return _sentence(len(self), valid, seconds, count_reasons(self.reasons))
 
 
+def _check_rows(theta: Any, x: Any) -> None:
+    """Refuse two tables of pandas whose rows have the same labels in different orders."""
+    ours: Any = getattr(theta, "index", None)
+    theirs: Any = getattr(x, "index", None)
+    if not (hasattr(ours, "isin") and hasattr(theirs, "isin")) or len(ours) != len(theirs) or ours.equals(theirs):
+        return
+    if ours.is_unique and ours.isin(theirs).all():
+        raise InputError(
+            "expected theta and x with their rows in one order; got the same index in two orders; "
+            "try x.loc[theta.index], or theta.to_numpy() and x.to_numpy() if rows belong together as they stand."
+        )
+
+
 def summarise(store: SimulationStore, round: int | None = None) -> str:
     """Return the sentence of `Simulations.summary` about a store, without reading it all."""
     tally = store.tally(round)
@@ -220,6 +234,15 @@ def count_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in ordered)
 
 
+def _hint(reason: str) -> str:
+    """Return what a simulator that fails like this was probably written for, as a sentence; nothing if unclear."""
+    if "_generator.Generator" in reason:
+        return "The arguments of a simulator are theta and rng, in this order. "
+    if "too many indices" in reason or "tuple index out of range" in reason or "axis 1 is out of bounds" in reason:
+        return "theta is one parameter vector, of shape (dim,); try @unle.batched above a simulator of many. "
+    return ""
+
+
 def _matrix(values: Any, name: str) -> Float[np.ndarray, "n d"]:
     matrix = as_array(values, name)
     if matrix.ndim == 1:
@@ -232,11 +255,7 @@ def _matrix(values: Any, name: str) -> Float[np.ndarray, "n d"]:
 class Writer:
     """The simulations of one round on their way into the store.
 
-    Args:
-        theta: all parameters of the round.
-        round: the round.
-        store: where the rows go.
-        first_tries: give up when none of so many is valid.
+    `first_tries`: give up when none of so many is valid.
     """
 
     def __init__(self, theta: Float[np.ndarray, "n dim"], round: int, store: SimulationStore, *, first_tries: int):
@@ -289,11 +308,7 @@ class Writer:
         return f"{self._invalid.total()} invalid" if self._invalid else ""
 
     def check(self) -> None:
-        """Give up if everything fails.
-
-        Raises:
-            InputError: the first simulations all failed; the message says how.
-        """
+        """Give up if the first simulations all failed, and say how."""
         if self.any_valid or self._seen < self._first_tries:
             return
         self.write()
@@ -301,7 +316,7 @@ class Writer:
         raise InputError(
             f"expected some valid simulations; got none among the first {self._seen} "
             f"({count_words(self._invalid)}). The first one: {self._example}. "
-            f"Try unle.dry_run(simulator, prior), or the simulator by itself.{trace}"
+            f"{_hint(self._example)}Try unle.dry_run(simulator, prior), or the simulator by itself.{trace}"
         )
 
     def _invalid_reason(self, x: np.ndarray, outcome: Outcome) -> str:

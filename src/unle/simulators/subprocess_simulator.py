@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from unle.errors import InputError
-from unle.simulators.outputs import WrongResult
+from unle.simulators.piece import WrongResult
 
 LARGEST_SEED = 2**31  # exclusive; every language has such integers
 _SHOWN_CHARACTERS = 160  # of a program's error message in a reason

@@ -22,8 +22,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from unle.errors import InputError
-from unle.simulators.outputs import Outcome
-from unle.simulators.piece import Piece, run_piece
+from unle.simulators.piece import Outcome, Piece, run_piece
 from unle.simulators.sandbox import Sandbox
 
 SCHEDULER_TIMEOUT = "10s"  # for a Dask scheduler to answer
@@ -71,10 +70,6 @@ def process_executor(workers: int, blob: bytes) -> Iterator[Executor]:
     """Simulate in several processes of this machine.
 
     Each is a sandbox, looked after by a thread: a crash costs one simulation, and nothing else notices.
-
-    Args:
-        workers: how many.
-        blob: the simulator.
     """
     stop = threading.Event()
     sandboxes: list[Sandbox] = []
@@ -95,14 +90,7 @@ def process_executor(workers: int, blob: bytes) -> Iterator[Executor]:
 
 @contextmanager
 def dask_executor(address: str) -> Iterator[Executor]:
-    """Connect to a Dask scheduler.
-
-    Args:
-        address: of the scheduler, such as `tcp://10.0.0.1:8786`, or the path of its scheduler file (.json).
-
-    Raises:
-        InputError: Dask is not installed, or there is no answer.
-    """
+    """Connect to a Dask scheduler: its address, such as `tcp://10.0.0.1:8786`, or the path of its file (.json)."""
     try:
         from dask import config
         from distributed import Client
@@ -122,11 +110,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
 
 
 def serialise(simulator: Any) -> bytes:
-    """Serialise a simulator for another process of the same run.
-
-    Raises:
-        InputError: something that it refers to cannot be sent, such as an open file.
-    """
+    """Serialise a simulator for another process of the same run."""
     import cloudpickle
 
     modules = [module for name, module in sys.modules.items() if name.startswith(_BY_VALUE)]

@@ -2,22 +2,28 @@
 
 In: a user's distributions, and simulations.  Out: a `Prior`, a `ThetaSpace` and an `XSpace`.
 
-Read `prior` first, with `prior_formats` (scipy, torch, JSON), `blocks` (which distributions are allowed), `bijections`
-(coordinates on all of R^d) and `conditional_prior` (some parameters fixed).  Then `scaling` (the spaces) and
-`fit_spaces` (how they are fitted), with `marginals` (transforms of single coordinates), `data_kinds` (counts and atoms,
-repeated measurements) and `screening` (coordinates that say nothing).  `host_device` moves arrays and random keys to
-the device.
+Read `prior` first, with `prior_formats` (which distributions are allowed; scipy, torch, JSON), `bijections`
+(coordinates on all of R^d) and `conditional_prior` (some parameters fixed).  Then `standardise` (the spaces and how
+they are fitted), with `marginals` (single coordinates: transforms, counts and atoms) and `dependence` (repeated
+measurements, coordinates that say nothing).
 
 Symbols such as u, t and w are explained in docs/glossary.md.
 """
 
 from unle.space.conditional_prior import ConditionalPrior, condition_prior
-from unle.space.data_kinds import Blocks, Cells, repeated_blocks
-from unle.space.fit_spaces import affine_change, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
-from unle.space.marginals import Marginals, choose_marginals
-from unle.space.prior import Prior, check_prior, unconstrained_draws
-from unle.space.scaling import Standardiser, ThetaSpace, XSpace
-from unle.space.screening import informative_coordinates
+from unle.space.dependence import Blocks, informative_coordinates, repeated_blocks
+from unle.space.marginals import Cells, Marginals, choose_marginals
+from unle.space.prior import Prior, check_prior, checked_names, unconstrained_draws
+from unle.space.standardise import (
+    Standardiser,
+    ThetaSpace,
+    XSpace,
+    affine_change,
+    fit_theta_space,
+    fit_x_space,
+    restandardise_theta,
+    restandardise_x,
+)
 
 __all__ = [
     "Blocks",
@@ -30,6 +36,7 @@ __all__ = [
     "XSpace",
     "affine_change",
     "check_prior",
+    "checked_names",
     "choose_marginals",
     "condition_prior",
     "fit_theta_space",

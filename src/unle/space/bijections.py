@@ -19,6 +19,7 @@ Everything here is for one block of parameters at one point, with the block's ow
 """
 
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -31,7 +32,6 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints, transforms
 
 from unle.errors import InputError
-from unle.space.host_device import Ordered
 
 # Between these logarithms exp is a normal float32, with room for the factors that a derivative brings along.
 LOG_SMALLEST, LOG_LARGEST = -87.0, 80.0
@@ -43,6 +43,39 @@ ROUNDING = 1e-5
 # Coefficients of P in `ndtr_below`, highest power first.
 ERFC = (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807)
 ERFC += (-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223)
+
+
+@jax.tree_util.register_pytree_node_class
+class Ordered:
+    """A distribution, as a tree whose leaves are sorted by name.
+
+    A compiled program that was kept on disk is found again if its arguments come in the same order.  numpyro keeps the
+    names of a distribution's arrays in a set, whose order differs from process to process.
+    """
+
+    def __init__(self, distribution: dist.Distribution):
+        self.distribution = distribution
+
+    def tree_flatten(self) -> tuple[tuple[dict[str, Any]], tuple[Any, ...]]:
+        """Return the fields with arrays, a dictionary, and what else the distribution is made of."""
+        kind = type(self.distribution)
+        values, others = self.distribution.tree_flatten()
+        fields = dict(zip(kind.gather_pytree_data_fields(), values, strict=True))
+        return (_map_nodes(Ordered, dist.Distribution, fields),), (kind, others)
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Any, ...], children: tuple[dict[str, Any]]) -> "Ordered":
+        """Build the distribution again."""
+        kind, others = static
+        fields = _map_nodes(lambda node: node.distribution, Ordered, children[0])
+        values = tuple(fields[name] for name in kind.gather_pytree_data_fields())
+        return cls(kind.tree_unflatten(others, values))
+
+
+def _map_nodes(function: Any, kind: type, tree: Any) -> Any:
+    """Apply a function to the nodes of one class, and leave the rest of the tree as it is."""
+    is_node = lambda node: isinstance(node, kind)  # noqa: E731
+    return jax.tree.map(lambda node: function(node) if is_node(node) else node, tree, is_leaf=is_node)
 
 
 class AbstractBijection(eqx.Module):
@@ -240,11 +273,7 @@ class TransformedBijection(AbstractBijection):
 
 
 def bijection_of(distribution: dist.Distribution, shape: tuple[int, ...]) -> AbstractBijection:
-    """Choose the bijection of a distribution whose draws have the given shape, () or (k,).
-
-    Raises:
-        InputError: the support has an empty interval, or no coordinates of the same dimension.
-    """
+    """Choose the bijection of a distribution whose draws have the given shape, () or (k,)."""
     core = unwrap(distribution)
     if isinstance(core, dist.TransformedDistribution) and _one_to_one(core, shape):
         base, steps = bijection_of(core.base_dist, shape), tuple(core.transforms)

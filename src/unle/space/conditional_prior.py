@@ -21,8 +21,8 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.special import ndtri
 
+from unle.compiling import on_device
 from unle.errors import InputError
-from unle.space.host_device import on_device
 from unle.space.prior import Prior
 
 DRAWS = 4000  # of the prior, to which the reference is fitted
@@ -66,11 +66,7 @@ class ConditionalPrior(eqx.Module):
 
 
 def condition_prior(prior: Prior, condition: Mapping[str, Any]) -> ConditionalPrior:
-    """Fix some parameters of a prior.
-
-    Args:
-        prior: of all parameters.
-        condition: values by the names of the parameters.
+    """Fix some parameters of a prior, by their names.
 
     Raises:
         InputError: a name is not known, a value is outside the prior, or no parameter is left.

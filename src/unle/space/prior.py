@@ -15,14 +15,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, Key, PRNGKeyArray
 from numpyro import distributions as dist
 
-from unle.arrays import as_array, as_count
+from unle.arrays import as_array, as_count, as_seed, column_names
 from unle.compiling import large_program
 from unle.errors import InputError
 from unle.space import prior_formats
-from unle.space.bijections import AbstractBijection, bijection_of, unwrap
-from unle.space.blocks import as_block, check_density, size_of
-from unle.space.host_device import Ordered
-from unle.space.prior_formats import as_numpyro, named_blocks
+from unle.space.bijections import AbstractBijection, Ordered, bijection_of, unwrap
+from unle.space.prior_formats import as_block, as_numpyro, check_density, named_blocks
 
 LIMIT_DRAWS = 10_000  # behind the quantiles of `limits`
 SHOWN = 5  # parameters in `repr`
@@ -69,7 +67,7 @@ class Prior(eqx.Module):
             raise InputError("expected at least one distribution; got none.")
         self.blocks = tuple(Ordered(as_block(block)) for block in blocks)
         self.bijections = tuple(bijection_of(block, block.shape()) for block in self.distributions)
-        self.names = _checked_names(names, sum(size_of(block) for block in self.distributions))
+        self.names = checked_names(names, sum(_size(block) for block in self.distributions))
         for block, bijection in zip(self.distributions, self.bijections, strict=True):
             check_density(block, bijection)
 
@@ -125,7 +123,7 @@ class Prior(eqx.Module):
 
     def __repr__(self) -> str:
         """Name the parameters with their families and bounds, on one line."""
-        kinds = [_family(block) for block in self.distributions for _ in range(size_of(block))]
+        kinds = [_family(block) for block in self.distributions for _ in range(_size(block))]
         parts = [
             f"{name} ~ {kind}" + (f" on [{a:.4g}, {b:.4g}]" if np.isfinite(a) and np.isfinite(b) else "")
             for name, kind, a, b in zip(self.names, kinds, *self.bounds, strict=True)
@@ -138,14 +136,41 @@ class Prior(eqx.Module):
 
         Row i depends on (seed, i) only, so that a longer sample begins with the shorter one.
         """
-        return np.asarray(_draw_rows(self, jr.key(seed), jnp.arange(as_count(n))), dtype=np.float32)
+        return np.asarray(_draw_rows(self, jr.key(as_seed(seed)), jnp.arange(as_count(n))), dtype=np.float32)
 
-    def log_prob(self, theta: Numbers) -> Float[Array, "*n"]:
+    def log_prob(self, theta: Any) -> Float[Array, "*n"]:
         """Return log p(theta) of one theta, shape (d,), or of n, shape (n, d); -inf outside the support."""
-        theta = jnp.asarray(as_array(theta, "theta"), dtype=jnp.result_type(float))
-        if theta.ndim not in (1, 2) or theta.shape[-1] != self.dim:
-            raise InputError(f"expected theta of shape ({self.dim},) or (n, {self.dim}); got {theta.shape}.")
+        theta = jnp.asarray(self.as_theta(theta), dtype=jnp.result_type(float))
         return _log_density_rows(self, jnp.atleast_2d(theta)).reshape(theta.shape[:-1])
+
+    def as_theta(self, theta: Any) -> Float[np.ndarray, "*n dim"]:
+        """Return a user's theta, shape (d,) or (n, d), with named columns in the order of the parameters.
+
+        Raises:
+            InputError: it has another shape, or columns of other names.
+        """
+        array = as_array(theta, "theta")
+        if array.ndim not in (1, 2) or array.shape[-1] != self.dim:
+            raise InputError(f"expected theta of shape ({self.dim},) or (n, {self.dim}); got {array.shape}.")
+        return array[..., self.places(column_names(theta))]
+
+    def places(self, columns: tuple[str, ...]) -> list[int]:
+        """Return where each parameter is among the columns of a table of theta; as it stands if one has no names."""
+        if not columns or len(columns) != self.dim or columns == self.names:
+            return list(range(self.dim))
+        if set(columns) == set(self.names):
+            return [columns.index(name) for name in self.names]
+        if self.has_made_up_names:
+            return list(range(self.dim))
+        raise InputError(
+            f"expected theta with the columns {', '.join(self.names)}, as the prior; got {', '.join(columns)}; "
+            "try the same names, or theta.to_numpy()."
+        )
+
+    @property
+    def has_made_up_names(self) -> bool:
+        """Whether the parameters got their names here: theta_1, theta_2, ..."""
+        return self.names == checked_names(None, self.dim)
 
     def draw(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """Draw one theta."""
@@ -220,7 +245,7 @@ class Prior(eqx.Module):
         """Cut a vector into the blocks' own shapes."""
         parts, start = [], 0
         for block, bijection in zip(self.distributions, self.bijections, strict=True):
-            stop = start + size_of(block)
+            stop = start + _size(block)
             parts.append((bijection, jnp.reshape(vector[start:stop], block.shape())))
             start = stop
         return parts
@@ -257,7 +282,8 @@ def _log_density_rows(prior: Prior, theta: Float[Array, "n dim"]) -> Float[Array
     return jax.vmap(prior.log_density)(theta)
 
 
-def _checked_names(names: Iterable[str] | None, dim: int) -> tuple[str, ...]:
+def checked_names(names: Iterable[str] | None, dim: int) -> tuple[str, ...]:
+    """Return one name per parameter, made up if there are none, which files and tables can tell apart."""
     if names is None:
         return tuple(f"theta_{i + 1}" for i in range(dim))
     names = (names,) if isinstance(names, str) else tuple(names)  # an Index of pandas too
@@ -276,7 +302,7 @@ def _checked_names(names: Iterable[str] | None, dim: int) -> tuple[str, ...]:
 
 def _vectors(**values: Numbers) -> list[np.ndarray]:
     """Return the values as vectors of one common length, scalars repeated."""
-    arrays = {name: np.asarray(value, dtype=float) for name, value in values.items()}
+    arrays = {name: as_array(value, name) for name, value in values.items()}
     for name, array in arrays.items():
         if not np.all(np.isfinite(array)):
             raise InputError(f"expected finite numbers in {name}; got {array}.")
@@ -311,3 +337,8 @@ def _undescribable(block: dist.Distribution) -> InputError:
         f"cannot save a prior with {type(unwrap(block)).__name__}: its arguments do not describe it; "
         "try another of numpyro's distributions, or a list of them, one per block of parameters."
     )
+
+
+def _size(block: dist.Distribution) -> int:
+    """Return the number of parameters in a block."""
+    return int(np.prod(block.shape(), dtype=int))

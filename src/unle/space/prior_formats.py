@@ -1,4 +1,7 @@
-"""Distributions from elsewhere: those of scipy.stats and PyTorch (sbi's too), and those of a JSON file.
+"""Distributions that a prior is made of: checked, and converted from scipy.stats, PyTorch (sbi's too) and JSON files.
+
+**Checks**: a prior needs a proper density over a vector of real numbers.  What has none is refused by `as_block`, in
+one sentence, rather than by a NaN inside a sampler.
 
 **Objects** are turned into the numpyro distributions that a prior is made of.  They are recognised by the module of
 their class: neither PyTorch nor sbi is imported.
@@ -13,10 +16,12 @@ numpyro itself exports are written and read, so that a file can never name code 
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions import constraints, transforms
@@ -24,8 +29,104 @@ from numpyro.distributions.util import lazy_property
 
 from unle.arrays import as_array
 from unle.errors import InputError
+from unle.space.bijections import AbstractBijection
 
 EXAMPLE = "try Prior(numpyro.distributions.Uniform(low, high)) or Prior.uniform(low, high)."
+_HOMES = (
+    ("family", dist, dist.Distribution),
+    ("transform", transforms, transforms.Transform),
+)
+
+# Distributions with draws or a log_prob but no normalised density: atoms, improper ones, censored data.
+_WITHOUT_DENSITY = (dist.Delta, dist.ImproperUniform, dist.Unit, dist.MaskedDistribution)
+_WORDS_WITHOUT_DENSITY = (
+    "Hurdle",
+    "Censored",
+)  # families of classes, which differ between numpyro's versions
+
+
+def as_block(distribution: dist.Distribution) -> dist.Distribution:
+    """Check a user's distribution and return a copy that is ready for use.
+
+    The copy has event shape () or (k,), holds float arrays, and makes no checks of its own at run time.
+    """
+    name = type(distribution).__name__
+    for part in _nested(distribution):
+        named = any(word in type(part).__name__ for word in _WORDS_WITHOUT_DENSITY)
+        if named or isinstance(part, _WITHOUT_DENSITY):
+            raise InputError(f"expected a distribution with a density; got {type(part).__name__}, which has none.")
+    if distribution.support is None:
+        raise InputError(f"expected a distribution with a known support; {name} declares none.")
+    if distribution.is_discrete:
+        raise InputError(f"expected continuous parameters; got the discrete distribution {name}.")
+    shape = distribution.shape()
+    if len(shape) > 1:
+        raise InputError(
+            f"expected draws of shape () or (k,); got {shape} from {name}; "
+            "try a list of distributions, one per block of parameters."
+        )
+    if 0 in shape:
+        raise InputError(f"expected at least one parameter; got {name} with draws of shape {shape}.")
+    _check_parameters(distribution)
+    _check_mixture(distribution)
+    block = distribution.to_event(1) if distribution.batch_shape else distribution
+    block = jax.tree.map(_as_float, block)
+    for part in _nested(block):  # else numpyro warns, and waits for the device, at points outside the support
+        part._validate_args = False
+    return block
+
+
+def _nested(distribution: dist.Distribution) -> Iterator[dist.Distribution]:
+    """Yield a distribution and those it is made of."""
+    yield distribution
+    for value in vars(distribution).values():
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(item, dist.Distribution):
+                yield from _nested(item)
+
+
+def _as_float(leaf: Any) -> Any:
+    array = np.asarray(leaf)
+    whole = array.ndim > 0 and not np.issubdtype(array.dtype, np.floating)  # indices of a permutation, masks
+    return jax.device_put(array if whole else array.astype(jnp.result_type(float)))  # compiles nothing
+
+
+def _check_parameters(distribution: dist.Distribution) -> None:
+    for part in _nested(distribution):
+        for name, value in part.get_args().items():
+            if value is not None and not np.all(np.isfinite(np.asarray(value))):
+                raise InputError(
+                    f"expected finite parameters of {type(part).__name__}; got {name} = {np.asarray(value)}."
+                )
+        try:
+            part.validate_args(strict=False)
+        except ValueError as error:
+            raise InputError(f"expected valid parameters; numpyro says: {error}") from error
+
+
+def _check_mixture(distribution: dist.Distribution) -> None:
+    for part in _nested(distribution):
+        if isinstance(part, dist.MixtureGeneral):
+            first, *others = [component.support for component in part.component_distributions]
+            if part._support is None and any(other != first for other in others):
+                raise InputError(
+                    "expected a mixture whose components share one support; got "
+                    f"{', '.join(str(support) for support in (first, *others))}."
+                )
+
+
+def check_density(block: dist.Distribution, bijection: AbstractBijection) -> None:
+    """Trace one draw and its density, without computing them: a distribution may turn out to lack one."""
+    try:
+        draw = jax.eval_shape(lambda: block.sample(jr.key(0)))
+        jax.eval_shape(bijection.log_density, jax.ShapeDtypeStruct(block.shape(), jnp.result_type(float)))
+    except (NotImplementedError, ImportError) as error:
+        raise InputError(
+            f"expected a distribution with draws and a density; {type(block).__name__} lacks one of them."
+        ) from error
+    assert draw.shape == block.shape()
+
+
 # Where a constructor's argument is kept under another name.
 _KEPT_AS = {
     (dist.ExpandedDistribution, "batch_shape"): "_batch_shape",
@@ -35,11 +136,7 @@ _KEPT_AS = {
 
 
 def as_numpyro(distribution: Any) -> list[dist.Distribution]:
-    """Return the numpyro distributions, one per independent block, that a user's distribution stands for.
-
-    Raises:
-        InputError: the family has no counterpart, or the object is no distribution.
-    """
+    """Return the numpyro distributions, one per independent block, that a user's distribution stands for."""
     if isinstance(distribution, dist.Distribution):
         return [distribution]
     classes = type(distribution).__mro__
@@ -119,10 +216,10 @@ def _from_scipy(frozen: Any) -> dist.Distribution:
         return dist.Normal(np.asarray(frozen.mu), np.asarray(frozen.sigma))
     if kind == "Uniform":
         return dist.Uniform(np.asarray(frozen.a), np.asarray(frozen.b))
-    if not hasattr(frozen, "dist"):
+    if hasattr(frozen, "freeze") or isinstance(frozen, type):
         name = getattr(frozen, "name", kind)
         raise InputError(f"expected a frozen distribution of scipy.stats; got {name}; try scipy.stats.norm(0, 1).")
-    name = str(frozen.dist.name)
+    name = str(getattr(getattr(frozen, "dist", None), "name", kind.removesuffix("_frozen")))
     if name not in SCIPY:
         raise InputError(
             f"expected one of the families {', '.join(sorted(SCIPY))}, multivariate_normal; "
@@ -156,6 +253,9 @@ def _from_torch(distribution: Any) -> list[dist.Distribution]:
     parts = getattr(distribution, "dists", None)
     if parts is not None:  # sbi's MultipleIndependent
         return [block for part in parts for block in as_numpyro(part)]
+    for wrapped in ("prior", "custom_prior"):  # what sbi's process_prior puts around a distribution
+        if hasattr(distribution, wrapped):
+            return as_numpyro(getattr(distribution, wrapped))
     for kind in type(distribution).__mro__:
         if kind.__name__ == "Independent":  # sbi's BoxUniform is one
             return _from_torch(distribution.base_dist)
@@ -173,11 +273,7 @@ def _described(value: Any) -> str:
 
 
 def describe(distribution: dist.Distribution) -> dict[str, Any]:
-    """Write a distribution as a JSON-able dictionary.
-
-    Raises:
-        InputError: naming the class, when it is not one of numpyro's or cannot be described by its arguments.
-    """
+    """Write a distribution as a JSON-able dictionary, or name the class that cannot be."""
     return _describe(distribution, whole=type(distribution).__name__)
 
 
@@ -214,12 +310,6 @@ def _home(kind: type) -> str | None:
         if issubclass(kind, parent) and getattr(module, kind.__name__, None) is kind:
             return word
     return None
-
-
-_HOMES = (
-    ("family", dist, dist.Distribution),
-    ("transform", transforms, transforms.Transform),
-)
 
 
 def _arguments(value: Any, *, whole: str) -> dict[str, Any]:

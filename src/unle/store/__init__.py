@@ -2,14 +2,13 @@
 
 Simulations, models and settings come in; files that survive a kill at any moment, and arrays read from them, go out.
 Read in this order: `run_directory` (the files of a run) and `safe_files` (how they are written); `simulation_store`
-(the table of simulations) with `database`, `reading` and `progress_file`; `model_files` and
+(the table of simulations) with `database` and `reading`; `model_files` and
 `storable_classes` (fitted models); `table_files` (files for other programs).
 
 `unle.store.model_files` is not imported here: it needs jax, which simulator workers must not import.
 """
 
 from unle.store.database import wrong_length
-from unle.store.progress_file import RoundCount, peek_simulations, read_counts
 from unle.store.reading import Reservoir, Span, StoredRows, row_hashes
 from unle.store.run_directory import METRICS, RunDirectory
 from unle.store.safe_files import (
@@ -27,7 +26,7 @@ from unle.store.safe_files import (
     write_json,
     write_sealed,
 )
-from unle.store.simulation_store import SimulationStore, Tally
+from unle.store.simulation_store import RoundCount, SimulationStore, Tally, peek_simulations, read_counts
 from unle.store.table_files import Table, read_table, write_table
 
 __all__ = [

@@ -62,12 +62,7 @@ _CANDIDATES = "round = ? AND width >= 0 AND (valid OR reason LIKE 'wrong length:
 
 
 class Database:
-    """An open simulation file; every error of SQLite leaves as a `StoreError`.
-
-    Args:
-        path: the file; None for a table in memory.
-        read_only: do not create or change anything.
-    """
+    """An open simulation file, or a table in memory (None); every error of SQLite leaves as a `StoreError`."""
 
     def __init__(self, path: Path | None, *, read_only: bool = False):
         self.path = path
@@ -110,12 +105,7 @@ class Database:
             raise StoreError(f"{self.name} is damaged: {error}.") from error
 
     def change(self, statement: str, rows: Iterable[tuple]) -> None:
-        """Execute a statement for every row, all of them or none.
-
-        Raises:
-            sqlite3.IntegrityError: a row exists already.
-            StoreError: the file cannot be written.
-        """
+        """Execute a statement for every row, all of them or none; a row that exists is an `IntegrityError`."""
         try:
             self.sql.execute("BEGIN IMMEDIATE")
             try:
@@ -231,8 +221,7 @@ def unpack(
 ) -> Float[np.ndarray, "n columns"]:
     """Return the numbers of rows with equal widths, one row each: theta, x, seconds.
 
-    Raises:
-        ValueError: a row has another length than these widths, or its check sum does not fit.
+    A row of another length, or whose check sum does not fit, is a `ValueError`.
     """
     if set(map(len, rows)) != {row_bytes(dim, width)}:
         raise ValueError("a row has another length than it should")

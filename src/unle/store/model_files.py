@@ -50,17 +50,10 @@ ADDED = {"Posterior": ("summary",)}  # fields that older files lack, by class: N
 
 
 def save_module(path: str | Path, module: Any, *, note: Mapping[str, Any] | None = None) -> None:
-    """Write a model to `<path>.json` and `<path>.npz`.
+    """Write a model to `<path>.json` and `<path>.npz`: an equinox module, or a list, tuple or dictionary of such.
 
-    Args:
-        path: where, without suffix; the directory must exist.
-        module: an equinox module, or a list, tuple or dictionary of such.
-        note: what a reader should know about it (seed, settings, ...), made of numbers, strings, lists and
-            dictionaries; `read_note` returns it.
-
-    Raises:
-        InputError: something in the tree cannot be described; the message says what and where.
-        StoreError: the files cannot be written.
+    `note` is what a reader should know about it (seed, settings, ...), made of numbers, strings, lists and
+    dictionaries; `read_note` returns it.
     """
     arrays: list[np.ndarray] = []
     tree = _describe(module, "model", arrays)
@@ -86,17 +79,8 @@ def save_module(path: str | Path, module: Any, *, note: Mapping[str, Any] | None
 def load_module(path: str | Path) -> Any:
     """Read the model that `save_module` wrote.
 
-    Arrays come back as they were: jax arrays as jax arrays, numpy arrays as numpy arrays. A model saved with
-    64-bit jax arrays comes back in 32 bits where jax is not set to use 64.
-
-    Args:
-        path: where, without suffix.
-
-    Returns:
-        The model.
-
-    Raises:
-        StoreError: a file is missing, cut short, altered, or names something that is not allowed.
+    Arrays come back as they were: jax arrays as jax arrays, numpy arrays as numpy arrays.  A model saved with 64-bit
+    jax arrays comes back in 32 bits where jax is not set to use 64.
     """
     description_file, arrays_file = _files(path)
     description = _read_description(description_file)
@@ -117,11 +101,7 @@ def load_module(path: str | Path) -> Any:
 
 
 def read_note(path: str | Path) -> dict[str, Any]:
-    """Return the note that was saved with a model.
-
-    Raises:
-        StoreError: the file is missing or damaged.
-    """
+    """Return the note that was saved with a model."""
     description_file, _ = _files(path)
     note = _read_description(description_file).get("note")
     if not isinstance(note, dict):

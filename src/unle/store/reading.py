@@ -48,11 +48,7 @@ class StoredRows(NamedTuple):
 
     @classmethod
     def concatenate(cls, parts: Sequence["StoredRows"]) -> "StoredRows":
-        """Return several pieces as one.
-
-        Raises:
-            ValueError: their vectors differ in length.
-        """
+        """Return several pieces as one; their vectors must be of one length."""
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -66,26 +62,13 @@ class StoredRows(NamedTuple):
 
 
 def spans(database: Database, round: int | None, size: int) -> list[Span]:
-    """Cut one round, or all, into spans of `size` rows; the last one of a round may have fewer.
-
-    Raises:
-        StoreError: the file is damaged.
-    """
+    """Cut one round, or all, into spans of `size` rows; the last one of a round may have fewer."""
     numbers = _rounds(database) if round is None else [round]
     return [span for number in numbers for span in _spans_of_round(database, number, size)]
 
 
 def read_span(database: Database, span: Span, width: int) -> StoredRows:
-    """Return the rows of a span, their check sums compared.
-
-    Args:
-        database: the file.
-        span: one of `spans`.
-        width: length of all valid data vectors.
-
-    Raises:
-        StoreError: a row is damaged.
-    """
+    """Return the rows of a span, their check sums compared; `width` is the length of all valid data vectors."""
     rows = database.query(_ROWS, span)  # one statement: rows that are added meanwhile are all seen, or none is
     with database.decoding():
         return _as_arrays(span.round, rows, width)
@@ -193,12 +176,7 @@ def row_hashes(rows: StoredRows, seed: Sequence[int]) -> UInt[np.ndarray, " n"]:
 
 
 class Reservoir:
-    """The rows with the smallest hashes among all that were offered.
-
-    Args:
-        size: most rows to keep.
-        seed: of the hashes.
-    """
+    """The `size` rows with the smallest hashes among all that were offered."""
 
     def __init__(self, size: int, seed: Sequence[int]):
         self._size, self._seed = size, tuple(seed)

@@ -14,6 +14,10 @@
 A directory belongs to one set of settings. Opening it with others is refused, and the message names the difference:
 simulations of two priors mixed in one table are a mistake that no later check would find.
 
+`top_up` lets a run go on with other settings: the simulations stay, and what was fitted, drawn and checked with the
+smaller budget is moved to `earlier/BUDGET`.  The directory then looks like that of an interrupted run, and a crash at
+any point leaves one that can be topped up again or resumed.
+
 Example:
     >>> import tempfile
     >>> from unle.store import RunDirectory
@@ -27,19 +31,32 @@ Example:
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from unle.errors import StoreError
-from unle.store.safe_files import locked, plain, read_sealed, sha256_of, this_process, versions, write_sealed
+from unle.store.safe_files import (
+    locked,
+    plain,
+    read_sealed,
+    sha256_of,
+    this_process,
+    versions,
+    write_atomically,
+    write_sealed,
+)
 from unle.store.simulation_store import SimulationStore
 
 FORMAT = 1
 SIMULATIONS, METRICS = "simulations", "metrics"  # stages whose files are opened here
 _ABSENT = object()
+EARLIER = "earlier"  # folder for results with other settings, see `top_up`
+STAGES = ("fit", "draws", "checks", METRICS)  # that are not finished any more then
+RESULTS = ("draws*.nc", "checks.json", "checks.npz", "report.html", "rounds/*/likelihood.*")
 
 
 class RunDirectory:
@@ -58,13 +75,8 @@ class RunDirectory:
     def create(cls, path: str | Path, settings: Mapping[str, Any]) -> "RunDirectory":
         """Start a run in a directory, or go on with the run of the same settings that is there.
 
-        Args:
-            path: the directory, made if need be.
-            settings: everything that decides the result (method, seed, budget, prior, ...), made of numbers,
-                strings, lists and dictionaries.
-
-        Raises:
-            StoreError: the directory holds a run with other settings, or cannot be written.
+        The settings are everything that decides the result (method, seed, budget, prior, ...), made of numbers,
+        strings, lists and dictionaries.  A directory of other settings is a `StoreError`.
         """
         path = Path(path)
         wanted = plain(settings)
@@ -98,11 +110,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | Path) -> "RunDirectory":
-        """Open the run in a directory.
-
-        Raises:
-            StoreError: there is none, or its `run.json` is damaged.
-        """
+        """Open the run in a directory."""
         path = Path(path)
         if not (path / "run.json").exists():
             raise StoreError(f"{path} holds no run: it has no run.json (that of a new run appears after some seconds).")
@@ -114,11 +122,7 @@ class RunDirectory:
         return cls(path, content["settings"])
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keep other processes from working here while the block lasts; reading is always allowed.
-
-        Raises:
-            StoreError: another process works here.
-        """
+        """Keep other processes from working here while the block lasts; reading is always allowed."""
         return locked(self.lock, str(self.path))
 
     @contextmanager
@@ -134,11 +138,7 @@ class RunDirectory:
                 raise
 
     def simulations(self, *, read_only: bool = False) -> SimulationStore:
-        """Open the table of simulations; close it when done.
-
-        Raises:
-            StoreError: it is damaged; every bit of a finished table is checked.
-        """
+        """Open the table of simulations, of which every bit is checked if it is finished; close it when done."""
         self.finished(SIMULATIONS)
         if not read_only:
             self.unseal(SIMULATIONS)
@@ -169,30 +169,17 @@ class RunDirectory:
             write_sealed(self.path / "seals.json", seals)
 
     def verify(self) -> None:
-        """Compare all files of finished stages with their check sums.
-
-        Raises:
-            StoreError: one of them was damaged or altered.
-        """
+        """Compare all files of finished stages with their check sums; one that was altered is a `StoreError`."""
         for stage in self._seals():
             self.finished(stage)
 
     def seal(self, stage: str, files: Iterable[Path]) -> None:
-        """Declare a stage finished: store the check sums of its files.
-
-        Args:
-            stage: a name for it.
-            files: what it made, inside this directory.
-        """
+        """Declare a stage finished: store the check sums of the files it made."""
         sums = {str(file.relative_to(self.path)): sha256_of(file) for file in files}
         write_sealed(self.path / "seals.json", {**self._seals(), stage: sums})
 
     def finished(self, stage: str) -> bool:
-        """Return whether a stage was sealed and its files are there.
-
-        Raises:
-            StoreError: a sealed file was damaged or altered.
-        """
+        """Return whether a stage was sealed and its files are there, unaltered."""
         sums = self._seals().get(stage)
         if not sums or not all((self.path / name).is_file() for name in sums):
             return False
@@ -222,7 +209,7 @@ class RunDirectory:
 
     @property
     def counts(self) -> Path:
-        """Where the counts of the simulations are; see `unle.store.progress_file`."""
+        """Where the counts of the simulations are; see `unle.store.simulation_store`."""
         return self.path / "counts.json"
 
     @property
@@ -247,11 +234,7 @@ class RunDirectory:
             raise StoreError(f"{self.path / 'metrics.jsonl'} could not be written: {error}.") from error
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of `metrics.jsonl`; a last line cut short by a crash is left out.
-
-        Raises:
-            StoreError: another line is not JSON, or the finished file was altered.
-        """
+        """Return the lines of `metrics.jsonl`; a last line cut short by a crash is left out."""
         file = self.path / "metrics.jsonl"
         if not file.exists():
             return []
@@ -293,3 +276,36 @@ def _first_sentence(error: BaseException) -> str:
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def top_up(
+    run: RunDirectory, settings: Mapping[str, Any], *, keep: Callable[[Mapping[str, Any]], bool]
+) -> RunDirectory:
+    """Give a run new settings, under which its simulations stay valid, and put its results aside.
+
+    Nobody else may work in the directory; `keep` says whether a record of the metrics still counts.
+    """
+    with run.locked():
+        aside = run.path / EARLIER / str(run.settings["budget"])
+        records = run.read_metrics()
+        for stage in STAGES:
+            run.unseal(stage)
+        metrics, old = run.path / "metrics.jsonl", aside / "metrics.jsonl"
+        if metrics.exists() and not old.exists():
+            _make(aside)
+            shutil.copyfile(metrics, old)
+        for pattern in RESULTS:
+            for file in sorted(run.path.glob(pattern)):
+                target = aside / file.relative_to(run.path)
+                _make(target.parent)
+                file.replace(target)
+        if metrics.exists():
+            lines = [json.dumps(record) + "\n" for record in records if keep(record)]
+            write_atomically(metrics, "".join(lines).encode())
+        content = read_sealed(run.path / "run.json")
+        write_sealed(run.path / "run.json", content | {"settings": plain(settings), "versions": versions()})
+    return RunDirectory.open(run.path)
+
+
+def _make(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)

@@ -28,10 +28,6 @@ _VERSIONED = ("unle", "jax", "jaxlib", "equinox", "optax", "blackjax", "numpyro"
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Replace the file at `path` by `content`, all or nothing.
 
-    Args:
-        path: the destination; its directory must exist.
-        content: the whole new content.
-
     Raises:
         StoreError: the file cannot be written; what was there before is still there.
     """
@@ -54,11 +50,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        StoreError: the file is missing, unreadable, or not JSON.
-    """
+    """Read a JSON file; one that is missing or damaged is a `StoreError`."""
     try:
         return json.loads(Path(path).read_bytes())
     except OSError as error:
@@ -74,11 +66,7 @@ def write_sealed(path: str | Path, content: Mapping[str, Any]) -> None:
 
 
 def read_sealed(path: str | Path) -> dict[str, Any]:
-    """Read what `write_sealed` wrote, without the check sum.
-
-    Raises:
-        StoreError: the file is missing, damaged, or was altered.
-    """
+    """Read what `write_sealed` wrote, without the check sum; a file that was altered is a `StoreError`."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise StoreError(f"{path} is damaged: it holds no JSON object.")
@@ -90,11 +78,7 @@ def read_sealed(path: str | Path) -> dict[str, Any]:
 
 
 def sha256_of(file: Path) -> str:
-    """Return the SHA-256 of a file's content.
-
-    Raises:
-        StoreError: the file cannot be read.
-    """
+    """Return the SHA-256 of a file's content."""
     try:
         with open(file, "rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
@@ -161,10 +145,6 @@ def locked(path: Path, what: str) -> Iterator[None]:
     """Hold a lock for the duration of the block.
 
     The file stays; only the lock on it matters.
-
-    Args:
-        path: of the lock file.
-        what: is locked, for the message.
 
     Raises:
         StoreError: another process holds the lock, or the file cannot be written.

@@ -13,6 +13,11 @@ and the table `facts` has a few words about them, such as the names of the data.
 Every `append` is one transaction. The write-ahead log keeps a killed process from harming what was
 appended before, and lets other processes read while one writes.
 
+Whoever watches a run reads how many simulations it has without writing or locking anything. On the same machine the
+counts come from the table itself. Two machines must not open SQLite's write-ahead log at once: for other machines the
+process that writes the table also writes the counts, at most once a second, to a small file. Nothing depends on that
+file: a count that could not be written is left out.
+
 Example:
     >>> import tempfile, numpy as np
     >>> from unle.store import SimulationStore
@@ -24,8 +29,11 @@ Example:
     ([[0.5], [nan]], [True, False])
 """
 
+import contextlib
 import json
+import os
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +43,6 @@ from jaxtyping import Float, Int
 
 from unle.errors import InputError, StoreError
 from unle.store.database import Database, pack, row_bytes, settle_x_width
-from unle.store.progress_file import COUNTS, ProgressFile, as_counts
 from unle.store.reading import (
     SPAN_ROWS,
     Reservoir,
@@ -47,6 +54,9 @@ from unle.store.reading import (
     read_span,
     spans,
 )
+
+SECONDS_BETWEEN_WRITES = 1.0  # of the counts
+COUNTS = "SELECT round, count(*), sum(1 - valid), sum(seconds) FROM simulations GROUP BY round ORDER BY round"
 
 SAMPLE_ROWS, SAMPLE_BYTES = 100_000, 2**28  # the default sample has at most so many rows, and takes so much memory
 SPAN_BYTES = 2**24  # of a span, where rows are so long that `SPAN_ROWS` of them would take more
@@ -214,21 +224,13 @@ class SimulationStore:
         return read_batches(self._database, size, round=round, shuffle=shuffle)
 
     def spans(self, size: int | None = None) -> list[Span]:
-        """Cut the table into spans of neighbouring rows, for `read_span`.
-
-        Args:
-            size: rows of each; as many as are quickly read and do not need much memory by default.
-        """
+        """Cut the table into spans of neighbouring rows, for `read_span`; of a size that is quickly read by default."""
         if size is None:
             size = max(64, min(SPAN_ROWS, SPAN_BYTES // self._row_bytes()))
         return spans(self._database, None, size)
 
     def read_span(self, span: Span, width: int) -> StoredRows:
-        """Return the rows of a span, as `read` does.
-
-        Args:
-            span: one of `spans`.
-            width: length of all valid data vectors, see `width`.
+        """Return the rows of a span, as `read` does; `width` is the length of all valid data vectors.
 
         Raises:
             StoreError: a row is damaged.
@@ -274,3 +276,70 @@ class SimulationStore:
     def remember(self, name: str, value: Any) -> None:
         """Write a few words about the simulations, made of numbers, strings and lists."""
         self._database.change("INSERT OR REPLACE INTO facts VALUES (?, ?)", [(name, json.dumps(value))])
+
+
+class RoundCount(NamedTuple):
+    """How far the simulations of one round are."""
+
+    round: int  # its number
+    done: int  # simulations in the table
+    invalid: int  # of them
+    seconds: float  # that they took together
+
+
+class ProgressFile:
+    """The counts of every round, kept up to date in a file."""
+
+    def __init__(self, path: Path, counts: list[RoundCount]):
+        self._path = path
+        self._counts = {count.round: count for count in counts}
+        self._written, self._changed = 0.0, False
+
+    def add(self, round: int, done: int, invalid: int, seconds: float) -> None:
+        """Count some more rows of one round."""
+        old = self._counts.get(round, RoundCount(round, 0, 0, 0.0))
+        self._counts[round] = RoundCount(round, old.done + done, old.invalid + invalid, old.seconds + seconds)
+        self._changed = True
+        if time.monotonic() - self._written >= SECONDS_BETWEEN_WRITES:
+            self.write()
+
+    def write(self) -> None:
+        """Write the counts if they have changed, in one step, so that no reader sees a part."""
+        if not self._changed:
+            return
+        self._written, self._changed = time.monotonic(), False
+        rows = [list(self._counts[number]) for number in sorted(self._counts)]
+        beside = self._path.with_suffix(".new")
+        with contextlib.suppress(OSError):
+            beside.write_text(json.dumps(rows), encoding="utf-8")
+            os.replace(beside, self._path)
+
+
+def read_counts(path: Path) -> list[RoundCount]:
+    """Return the counts in a progress file; none if there is no such file, or if it is something else."""
+    try:
+        return as_counts(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def peek_simulations(path: str | Path) -> list[RoundCount]:
+    """Return the counts of every round in a simulation table; none if the file does not exist yet."""
+    path = Path(path)
+    if not path.exists():
+        return []
+    try:
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=2.0)
+        try:
+            return as_counts(connection.execute(COUNTS).fetchall())
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        if "no such table" in str(error):  # made a moment ago, and still empty
+            return []
+        raise StoreError(f"{path} could not be read: {error}.") from None
+
+
+def as_counts(rows: list) -> list[RoundCount]:
+    """Return rows of JSON or of SQLite as counts."""
+    return [RoundCount(int(r), int(n), int(bad or 0), float(seconds or 0.0)) for r, n, bad, seconds in rows]

@@ -81,15 +81,7 @@ def function_name(value: Any) -> str | None:
 
 
 def class_name(cls: type, where: str) -> str:
-    """Return the name under which a class may be stored.
-
-    Args:
-        cls: the class.
-        where: the place in the tree, for the message.
-
-    Raises:
-        InputError: the class could not be found again by a name.
-    """
+    """Return the name under which a class may be stored; `where` it is in the tree, for the message."""
     for name, known in _CLASSES.items():
         if known is cls:
             return name
@@ -104,11 +96,7 @@ def class_name(cls: type, where: str) -> str:
 
 
 def find_class(name: str) -> type:
-    """Look a class up by name, among those that may be stored and nowhere else.
-
-    Raises:
-        Refusal: there is no such class among them.
-    """
+    """Look a class up by name, among those that may be stored and nowhere else."""
     if name in _CLASSES:
         return _CLASSES[name]
     module_name, _, own_name = name.partition(":")

@@ -35,12 +35,7 @@ class Table(NamedTuple):
 
 
 def write_table(path: str | Path, table: Table) -> None:
-    """Write simulations to a file, all or nothing; the suffix decides the kind.
-
-    Raises:
-        InputError: the suffix is unknown, or pyarrow is missing for Parquet.
-        StoreError: the file cannot be written.
-    """
+    """Write simulations to a file, all or nothing; the suffix decides the kind."""
     path = Path(path)
     writers: dict[str, Callable[[Table], bytes]] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
     if path.suffix not in writers:
@@ -51,14 +46,7 @@ def write_table(path: str | Path, table: Table) -> None:
 def read_table(path: str | Path, *, parameters: Sequence[str] = ()) -> Table:
     """Read simulations that `write_table`, or another program, wrote. Nothing in the file is executed.
 
-    Args:
-        path: the file.
-        parameters: names of the columns that are parameters, for tables whose columns are not called `theta...`; all
-            other columns are data.
-
-    Raises:
-        InputError: the file is of another kind, or its columns are not clear.
-        StoreError: the file is missing or damaged.
+    `parameters` are the columns that are parameters, where these are not called `theta...`; all others are data.
     """
     path = Path(path)
     if path.suffix in (".pt", ".pth", ".pkl", ".pickle"):

@@ -8,30 +8,38 @@ Read in this order:
 * `loop`, the one training loop: init, step, stop;
 * `rows`: who trains on which, and more simulations than fit in memory;
 * `validation`: held-out scores, and how far they can be trusted;
-* bases: `base_training` with `gaussian_fits` and `gaussian_process_fit`, `residuals` (noise, repeated measurements),
+* bases: `base_training`, `gaussian_training` with `closed_form_fits`, `noise_fit`, `residuals` (repeated measurements),
   `autoregressive_fit` (long data);
-* energies: `training_particles`, `persistent_particles`, then `energy_training`, `energy_fit`, `warm_starts`,
-  `paper_fit`, `score_matching`;
+* energies: `training_particles`, `persistent_particles`, then `energy_training`, `energy_fit`, `paper_fit`,
+  `score_matching`;
 * log Z(theta): `log_normaliser_fit`, `paper_log_z`;
 * P(valid | theta): `validity_fit`.
 
 Symbols such as t, w, r, v and Z_pi are explained in docs/glossary.md.
 """
 
-from unle.train.autoregressive_fit import autoregressive_or
-from unle.train.base_training import AbstractBaseTraining, FixedBase, FlowTraining, GaussianTraining, fit_gaussians
-from unle.train.energy_fit import EnergyFit, compile_energies, fit_energies
-from unle.train.energy_training import EnergyTraining
-from unle.train.log_normaliser_fit import (
-    LogNormaliserTraining,
-    estimate_log_z,
-    fit_log_normaliser,
+from unle.train.autoregressive_fit import SHORTEST_SERIES, autoregressive_or
+from unle.train.base_training import AbstractBaseTraining, FixedBase, FlowTraining
+from unle.train.energy_fit import (
+    Carried,
+    EnergyFit,
+    Frame,
+    WarmStart,
+    compile_energies,
+    data_change,
+    fit_energies,
+    pair_particles,
+    warm_start,
 )
+from unle.train.energy_training import EnergyTraining
+from unle.train.gaussian_training import GaussianTraining, fit_gaussians
+from unle.train.log_normaliser_fit import LogNormaliserTraining, estimate_log_z, fit_log_normaliser
 from unle.train.loop import Descent, descend
+from unle.train.noise_fit import Noisy, fit_noise
 from unle.train.paper_fit import PaperFit, PaperTraining, fit_as_printed, measure
 from unle.train.paper_log_z import DiviChains, OnlineTraining, fit_divi, online_start, online_update
 from unle.train.persistent_particles import PairedChains, PairedSmc, PersistentChains, WarmSmc
-from unle.train.residuals import Noisy, fit_noise, fit_shared_or_whole
+from unle.train.residuals import fit_shared_or_whole
 from unle.train.rows import Rows, Splits, Stream, held_out_size, make_splits
 from unle.train.score_matching import ScoreMatching, fit_score_matching
 from unle.train.summary_fit import LearnedSummary, SummaryFit, fit_summary
@@ -47,7 +55,6 @@ from unle.train.validation import (
     validate,
 )
 from unle.train.validity_fit import ValidityFit, ValidityTraining, fit_validity
-from unle.train.warm_starts import Carried, Frame, WarmStart, data_change, pair_particles, warm_start
 
 __all__ = [
     "AbstractBaseTraining",
@@ -74,6 +81,7 @@ __all__ = [
     "PaperTraining",
     "PersistentChains",
     "Rows",
+    "SHORTEST_SERIES",
     "ScoreMatching",
     "Splits",
     "Stream",

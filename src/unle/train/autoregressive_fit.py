@@ -22,17 +22,17 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from unle.compiling import LARGE_BATCH_OPTIONS, large_program
+from unle.compiling import LARGE_BATCH_OPTIONS, large_program, on_device
 from unle.models import AbstractBase, Autoregressive, Mlp
-from unle.space.host_device import on_device
-from unle.space.scaling import Standardiser
-from unle.train.gaussian_fits import Rival, linear_fit
+from unle.space.standardise import Standardiser
+from unle.train.closed_form_fits import linear_fit
+from unle.train.gaussian_training import Rival
 from unle.train.loop import LARGEST_NORM, Look, Patience, Weights, run, take_steps
-from unle.train.residuals import fit_noise
+from unle.train.noise_fit import fit_noise
 from unle.train.rows import Rows, Splits, step_count
 from unle.train.validation import base_scores, is_better
 
-SHORTEST, LONGEST = 8, 256  # data that are tried
+SHORTEST_SERIES, LONGEST_SERIES = 8, 256  # data that are tried
 FEWEST_ROWS = 300
 WIDTH, DEPTH = 32, 3
 RACE_STEPS, STEPS, CHUNK = 300, 1200, 100
@@ -81,15 +81,10 @@ def autoregressive_or(
 ) -> AbstractBase:
     """Return autoregressive bases if they are clearly better, or else the bases that there are.
 
-    Args:
-        bases: the members' bases, stacked; they are compared with the noise that they may be given later.
-        key: randomness of the fits.
-        rows: what is fitted to.
-        standardiser: that the data were standardised with.
-        capacity: rows that there will be in a later fit, if one program is to serve both.
+    These are compared with the noise that they may be given later.  For `capacity` see `AbstractBaseTraining.fit`.
     """
     n, k = rows.w.shape
-    if not SHORTEST <= k <= LONGEST or n < FEWEST_ROWS or rows.stream is not None:
+    if not SHORTEST_SERIES <= k <= LONGEST_SERIES or n < FEWEST_ROWS or rows.stream is not None:
         return bases
     rows = rows.padded(capacity)
     to_beat = np.asarray(base_scores(bases, *rows.table), float)[:, : rows.n_held_out]

@@ -268,11 +268,7 @@ def descend(
     title: str = "Training",  # of the progress bar
     on_chunk: Callable[[dict[str, Any]], None] | None = None,  # called with a record after every chunk
 ) -> Descended:
-    """Minimise the mean of a loss over rows, for all members at once.
-
-    Raises:
-        FitError: the held-out loss was never finite.
-    """
+    """Minimise the mean of a loss over rows, for all members at once; a held-out loss never finite is a `FitError`."""
     keys = jr.split(key, rows.members)
     start = _start_descent(keys, loss, trained, fixed, *rows.table, settings)
 

@@ -36,11 +36,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.compiling import TRAINING_OPTIONS, large_program
+from unle.compiling import TRAINING_OPTIONS, large_program, on_device, split
 from unle.errors import InputError, Outcome
 from unle.models import EnergyModel, FixedMeasure, LogNormaliser, MlpEnergy, unstacked
 from unle.samplers import normalise
-from unle.space.host_device import on_device, split
 from unle.train.energy_training import (
     AbstractEnergyTraining,
     EnergyState,

@@ -41,8 +41,8 @@ class DiviChains(eqx.Module):
     """Settings of the chains behind the gradients."""
 
     # steps before the first state counts, in which the step size is tuned
-    warm_up: int = eqx.field(static=True, default=100)
-    states: int = eqx.field(static=True, default=100)  # M, of each chain
+    warm_up: int = eqx.field(static=True, default=300)
+    states: int = eqx.field(static=True, default=500)  # M, of each chain
     thin: int = eqx.field(static=True, default=2)  # steps between them
     kernel: AbstractKernel = Mala()  # MALA by default
 

@@ -19,7 +19,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from unle.space.host_device import on_device
+from unle.compiling import on_device
 from unle.store import SimulationStore, StoredRows, row_hashes
 
 MOST_SPANS = 100_000  # of a store: the list of them is kept
@@ -45,15 +45,10 @@ class Fresh(NamedTuple):
 
 
 class Stream:
-    """Where other rows come from.
+    """Where other rows come from: a store that must stay open and must not change.
 
-    Args:
-        store: of all simulations; it must stay open and must not change.
-        standardise: turns raw (theta, x) into (t, w).
-        training: indices of the training rows in the window; the others never change.
-        held_out: largest lot of a row that is held out, see `unle.store.row_hashes`.
-        window: largest lot of a row that is in the window at first.
-        seed: of the lots, and of the order in which rows come.
+    `training` has the indices of the training rows in the window; the others never change.  `held_out` and `window` are
+    the largest hashes (`unle.store.row_hashes`) of a row that is held out, and of one that is in the window at first.
     """
 
     def __init__(

@@ -28,12 +28,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from unle.compiling import TRAINING_OPTIONS, large_program
+from unle.compiling import TRAINING_OPTIONS, large_program, on_device, split
 from unle.errors import InputError
 from unle.models import AbstractSummary, Coordinates, Features, Mlp, NetworkSummary, SummaryBody
 from unle.models.summaries import KINDS
 from unle.space import Prior, ThetaSpace, fit_theta_space, informative_coordinates, repeated_blocks
-from unle.space.host_device import on_device, split
 from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_chunk
 from unle.train.rows import batch_size
 from unle.train.validation import is_better, simplest_as_good, standard_error
@@ -138,15 +137,7 @@ def fit_summary(
     x: Float[np.ndarray, "n dim_x"],
     settings: LearnedSummary,
 ) -> SummaryFit:
-    """Learn a summary of data, all rows valid and in an order that says nothing.
-
-    Args:
-        key: randomness of splits, networks and batches.
-        prior: of theta.
-        theta: parameters, drawn from it.
-        x: data.
-        settings: of the summary.
-    """
+    """Learn a summary of data, all rows valid and in an order that says nothing."""
     n, dim_x = x.shape
     if settings.row is not None and dim_x % settings.row:
         raise InputError(f"expected x of whole rows of {settings.row} numbers; got {dim_x} numbers.")

@@ -29,10 +29,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from unle.compiling import keys, on_device
 from unle.models import AbstractBase, EnergyModel
 from unle.samplers import ess, log_mean_exp, systematic_indices
 from unle.space import Prior, ThetaSpace, unconstrained_draws
-from unle.space.host_device import keys, on_device
 
 SCALE_DRAWS = 2000  # as many as posteriors begin with by default: one program makes both
 Seen = tuple[Float[Array, "particle dim"], Float[Array, "particle seen"]]  # (t, r): what an energy sees

@@ -42,8 +42,8 @@ from jaxtyping import Array, Float, Int, Key
 from numpy.typing import ArrayLike
 
 from unle.compiling import TRAINING_OPTIONS, large_program
+from unle.compiling import keys as host_keys
 from unle.models import AbstractBase, EnergyModel
-from unle.space.host_device import keys as host_keys
 from unle.train.rows import Splits
 from unle.train.training_particles import AbstractParticles, JointSpace, some_rows
 

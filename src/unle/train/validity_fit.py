@@ -32,10 +32,10 @@ import optax
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 from scipy.special import expit
 
+from unle.compiling import on_device
 from unle.errors import InputError
 from unle.models import AbstractValidity, AlwaysValid, Mlp, ValidityNet
 from unle.space import fit_theta_space
-from unle.space.host_device import on_device
 from unle.train.loop import Best, Fit, Look, Patience, adamw, begin, run, take_chunk
 from unle.train.rows import batch_size
 from unle.train.validation import is_better

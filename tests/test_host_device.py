@@ -4,7 +4,7 @@ import jax.random as jr
 import numpy as np
 from scipy import stats
 
-from unle.space.host_device import keys, split
+from unle.compiling import keys, split
 
 
 def words(some):

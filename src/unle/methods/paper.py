@@ -1,6 +1,14 @@
-r"""SUNLE as the paper prints it: algorithm 2, with its settings and nothing else; made by `SUNLE.paper`.
+r"""AUNLE and SUNLE as the paper prints them, algorithms 1 and 2, with their settings and nothing else.
 
-A round
+`AUNLE.paper` makes the first:
+
+1. Standardise theta and x by their means and standard deviations.
+2. Train one energy on a fixed measure by maximum likelihood of the tilted joint model, followed by persistent chains or
+   by SMC.
+3. The likelihood is f = exp(-E) N(0, 10^2 I), up to a constant: the posterior p(theta) f(x_o | theta) is an ordinary
+   one.
+
+`SUNLE.paper` makes the second.  A round
 
 1. standardises theta and x by means and standard deviations of its own simulations, as the authors' code does;
 2. trains the conditional energy on the simulations of all rounds, from the energy and the particles of the round
@@ -26,25 +34,40 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from unle.compiling import on_device, split
 from unle.errors import InputError, UnleWarning
-from unle.methods.abstract_method import no_metrics, record_printed_fit, warn_of_divergence
+from unle.methods.abstract_method import (
+    AbstractAmortised,
+    AbstractSequential,
+    SequentialRun,
+    no_metrics,
+    record_printed_fit,
+    round_sizes,
+    warn_of_divergence,
+)
 from unle.methods.normalisers import AbstractNormaliser, ByExchange, Divi, Online
-from unle.methods.paper_aunle import HALF
-from unle.methods.round_history import Round
-from unle.methods.round_state import AbstractRoundState, distance_and_width
-from unle.methods.sequential import AbstractSequential, SequentialRun, round_sizes
-from unle.methods.simulation_inputs import FEWEST, apply_space
+from unle.methods.round_state import (
+    FEWEST_COMPARED,
+    AbstractRoundState,
+    Round,
+    distance_and_width,
+    lost,
+    observed_rows,
+    outlying,
+)
+from unle.methods.training_pairs import FEWEST, apply_space, order_of_rows, valid_pairs
 from unle.models import (
     AlwaysValid,
     ConditionalLikelihood,
+    EnergyLikelihood,
     EnergyModel,
     LogNormaliser,
     MlpEnergy,
     Normalised,
     with_validity,
 )
-from unle.posterior import Posterior, WalkingExchange, WarmChains
-from unle.samplers import FollowingInner
+from unle.posterior import AbstractPosteriorSampler, Posterior, TemperedSmc, WalkingExchange, WarmChains
+from unle.samplers import ChainInner, Mala
 from unle.simulators import Simulations
 from unle.space import (
     Prior,
@@ -56,14 +79,16 @@ from unle.space import (
     restandardise_theta,
     restandardise_x,
 )
-from unle.space.host_device import on_device, split
+from unle.store import SimulationStore
 from unle.train import (
     DiviChains,
     JointSpace,
     PairedChains,
     PaperFit,
     PaperTraining,
+    PersistentChains,
     Rows,
+    WarmSmc,
     data_change,
     fit_as_printed,
     fit_divi,
@@ -72,11 +97,51 @@ from unle.train import (
     measure,
 )
 
-CHAINS = PairedChains(n=1, moves=50, kernel=HALF, fresh=False, own_steps=True)
+HALF = Mala(target_acceptance=0.5)  # of the proposals are accepted, as printed
+JOINT_CHAINS = PersistentChains(n=1000, moves=60, kernel=HALF, at_data=False, fresh=False, own_steps=True)
+PAIRED_CHAINS = PairedChains(n=1, moves=50, kernel=HALF, fresh=False, own_steps=True)
 LARGEST_DISTANCE = 3.0  # standard deviations of the latest parameters; older simulations farther off are left out
 HELD_OUT_STREAM = 20_000  # a row is held out in all rounds, or the energy would know it
-MOST_KNOWN = 1000  # particles of training from which auxiliary data start, and parameters at which DIVI has chains
+MOST_KNOWN = 1000  # parameters at which DIVI has chains
 FEWEST_PROPOSALS = 500  # draws of the posterior after each round, if rounds are smaller
+
+
+class PaperAUNLE(AbstractAmortised):
+    """The amortised method of the paper."""
+
+    prior: Prior  # the prior that the simulations were drawn from
+    training: PaperTraining = PaperTraining(JOINT_CHAINS)  # how the energy is trained
+    sampler: AbstractPosteriorSampler = TemperedSmc()  # how the posterior is sampled
+
+    def _fit(self, simulations, seed, metrics, memory):
+        if memory is not None:
+            raise InputError("expected no `memory`: the paper's method holds all simulations in memory; try without.")
+        key_split, key_fit = split(jr.key(seed), 2)
+        if isinstance(simulations, SimulationStore):
+            simulations = Simulations.from_store(simulations)
+        theta, x = valid_pairs(simulations, self.prior)
+        rows = order_of_rows(np.asarray(theta, float), np.asarray(x, float))
+        theta, x = np.asarray(theta, float)[rows], np.asarray(x, float)[rows]
+        theta_space, x_space = fit_theta_space(theta, plain=True), fit_x_space(x, plain=True)
+        splits = make_splits(key_split, len(theta), members=1)
+        fit = fit_as_printed(
+            key_fit,
+            JointSpace.of(self.prior, theta_space),
+            Rows(apply_space(theta_space, theta), apply_space(x_space, x), splits),
+            settings=self.training,
+            on_chunk=lambda record: metrics(stage="training", **record),
+        )
+        record_printed_fit(metrics, fit, recoveries=fit.recoveries)
+        warn_of_divergence([fit], instead="AUNLE(prior)")
+        model = EnergyModel(measure(x_space.dim), fit.energy)
+        likelihood = EnergyLikelihood(theta_space, x_space, model, on_device(0.0))
+        # Failures need no other factor: trained on valid rows under the prior, the model has P(valid | theta) in it.
+        return Posterior(self.prior, likelihood, self.sampler)
+
+
+def joint_particles(particles: PersistentChains | WarmSmc) -> PersistentChains | WarmSmc:
+    """Return particles that move in theta and x, under the prior, with no move that the paper does not have."""
+    return replace(particles, at_data=False, fresh=False)
 
 
 class PaperFrame(NamedTuple):
@@ -128,12 +193,13 @@ class PaperSUNLE(AbstractSequential):
     # what is done about Z(theta): `ByExchange()`, `Divi()` or `Online()`.  The kind decides; of its settings, those of
     # the network that learns log Z(theta) are taken.
     normaliser: AbstractNormaliser = ByExchange()
-    training: PaperTraining = PaperTraining(CHAINS, iterations=500, chunk=10)  # of the energy in each round
+    training: PaperTraining = PaperTraining(PAIRED_CHAINS, iterations=500, chunk=10)  # of the energy in each round
     # how a posterior is sampled whose Z(theta) is not learned; steps of chains as in the authors' code, here and below
-    exchange: WalkingExchange = WalkingExchange(warm_up=500, thin=20)
+    exchange: WalkingExchange = WalkingExchange(chains=1000, warm_up=100, thin=100)
     inner_moves: int = eqx.field(static=True, default=100)  # steps of the chain behind each auxiliary draw
     divi: DiviChains = DiviChains()  # chains behind the gradients of log Z(theta)
-    sampler: WarmChains = WarmChains(warm_up=250, thin=20)  # how a posterior is sampled whose Z(theta) is learned
+    # how a posterior is sampled whose Z(theta) is learned
+    sampler: WarmChains = WarmChains(chains=1000, warm_up=100, thin=100)
 
     def __check_init__(self):
         if not isinstance(self.normaliser, ByExchange | Divi | Online):
@@ -144,8 +210,8 @@ class PaperSUNLE(AbstractSequential):
         if not isinstance(self.training.particles, PairedChains):
             raise InputError("expected particles of each simulated pair; try PaperTraining(PairedChains()).")
 
-    def begin(self, x_o: Any, *, budget: int, rounds: int | Sequence[int] = 10, seed: int = 0) -> PaperState:
-        rows = np.atleast_2d(np.asarray(x_o, float))
+    def begin(self, x_o: Any, *, budget: int | float, rounds: int | Sequence[int] = 10, seed: int = 0) -> PaperState:
+        rows = observed_rows(x_o, complete=True)
         return PaperState(self.prior, rows, tuple(round_sizes(budget, rounds)), seed)
 
     def update(self, state: PaperState, simulations: Any) -> PaperState:
@@ -170,10 +236,11 @@ class PaperSUNLE(AbstractSequential):
         )
         assert state.spaces is not None
         distance, width = distance_and_width(state.spaces, simulations, state.x_o, proposals)
+        latest = state.simulations.valid_x[-max(state.latest, FEWEST_COMPARED) :]
+        outside = outlying(*(state.spaces[1].forward_table(np.asarray(x, float)) for x in (state.x_o, latest)))
         valid, seconds = float(simulations.valid.mean()), time.perf_counter() - started
-        done = Round(
-            state.number, len(simulations), valid, len(frame.rows), 1.0, distance, width, seconds, energies=True
-        )
+        facts = state.number, len(simulations), valid, len(frame.rows), 1.0, distance, width, seconds
+        done = Round(*facts, energies=True, outlying=outside)
         return replace(state, carried=carried, posterior=posterior, fits=(*state.fits, fit))._after(done, proposals)
 
     def finish(self, state: PaperState, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
@@ -183,6 +250,9 @@ class PaperSUNLE(AbstractSequential):
         metrics = no_metrics if on_metrics is None else on_metrics
         record_printed_fit(metrics, state.fits[-1], recoveries=state.carried.steps_back)
         warn_of_divergence(state.fits, instead="SUNLE(prior, simulator)")
+        reason = lost(state.history)
+        if reason is not None:
+            warnings.warn(reason, UnleWarning, stacklevel=3)
         return SequentialRun(state.posterior, state.simulations, state.history)
 
     def _train(self, key: PRNGKeyArray, state: PaperState, frame: PaperFrame) -> PaperFit:
@@ -233,19 +303,17 @@ class PaperSUNLE(AbstractSequential):
         self, key: PRNGKeyArray, state: PaperState, frame: PaperFrame, fit: PaperFit, log_z: LogNormaliser | None
     ) -> Posterior:
         """Return the posterior: an ordinary one if log Z(theta) was learned, else for the exchange algorithm."""
-        key_valid, key_rows = split(key, 2)
         model = EnergyModel(measure(frame.x_space.dim), fit.energy)
         likelihood = ConditionalLikelihood(frame.theta_space, frame.x_space, model)
         sims, validity = state.simulations, AlwaysValid()
         if not sims.valid.all():
-            validity = fit_validity(key_valid, sims.theta, sims.valid, x=sims.x, capacity=state.budget).validity
+            validity = fit_validity(key, sims.theta, sims.valid, x=sims.x, capacity=state.budget).validity
         starts = self._starts(state)
         if log_z is not None:
             sampler = replace(self.sampler, starts=jax.vmap(self.prior.unconstrain)(starts))
             return Posterior(self.prior, with_validity(Normalised(likelihood, log_z), validity), sampler)
-        rows = _some_rows(key_rows, len(frame.rows), min(MOST_KNOWN, state.budget))
-        points = fit.particles.positions[rows, 0]
-        inner = FollowingInner(conditions=frame.t[rows], points=points, moves=self.inner_moves)
+        # Auxiliary data start at the observation, as in the authors' code.
+        inner = ChainInner(points=apply_space(frame.x_space, state.x_o), moves=self.inner_moves)
         sampler = replace(self.exchange, inner=inner, starts=starts)
         return Posterior(self.prior, with_validity(likelihood, validity), sampler)
 
@@ -270,12 +338,6 @@ def _standardise(state: PaperState) -> PaperFrame:
     t = theta_space.forward_table(theta)
     rows = np.flatnonzero(np.all(np.abs(t) <= LARGEST_DISTANCE, axis=1) | (state.number == 0))
     return PaperFrame(theta_space, x_space, rows, apply_space(theta_space, theta[rows]), apply_space(x_space, x[rows]))
-
-
-def _some_rows(key: PRNGKeyArray, n: int, most: int) -> Int[Array, " some"]:
-    """Return some of n rows in random order, as many in every round: programs compile once."""
-    order = np.random.default_rng(np.asarray(jr.key_data(key))).permutation(n)
-    return on_device(np.resize(order, most), np.int32)
 
 
 def _draw(key: PRNGKeyArray, state: PaperState, posterior: Posterior) -> tuple[np.ndarray, Array]:
