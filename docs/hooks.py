@@ -19,6 +19,11 @@ SECTION = re.compile(
 )
 MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
+PICTURE = re.compile(r'<img [^>]*src="([^"]+)"[^>]*>')
+CELL = re.compile(r"<td( [^>]*)?>(.*?)</td>", re.DOTALL)
+NUMBER = re.compile(r"[-–\d.,/ ]*\d( ?[±(%]| sd |$)")
+LONG_CELL = 40  # characters
+
 
 def on_files(files, config):
     """Add a page for every notebook, and a file for each of its pictures."""
@@ -44,10 +49,21 @@ def home(match: re.Match) -> str:
 
 
 def on_page_content(content, **_):
-    """Turn formulas into MathML, which browsers draw themselves; let the keyboard scroll wide tables."""
+    """Turn formulas into MathML, which browsers draw themselves; let the keyboard scroll wide tables; enlarge pictures."""
     content = content.replace("<table>", '<div class="wide" role="group" aria-label="table" tabindex="0"><table>')
     content = re.sub(r"<th( [^>]*)?></th>", r"<td\1></td>", content)  # a corner without words is no heading
+    content = CELL.sub(wide_enough, content)
+    content = PICTURE.sub(r'<a class="picture" href="\1">\g<0></a>', content)
     return MATH.sub(formula, content.replace("</table>", "</table></div>"))
+
+
+def wide_enough(cell: re.Match) -> str:
+    """Return a cell with a mark if it holds a sentence, which a narrow screen would break into a column of single words,
+    or a number with its error, which it would break as well.
+    """
+    words = html.unescape(re.sub(r"<[^>]*>", "", cell[2])).strip()
+    kind = "words" if len(words) > LONG_CELL else "number" if NUMBER.match(words) else ""
+    return f'<td class="{kind}"{cell[1] or ""}>{cell[2]}</td>' if kind else cell[0]
 
 
 def on_post_page(output, **_):
