@@ -26,6 +26,7 @@ def columns():
         "two walls": (np.clip(rng.normal(size=ROWS), -1.0, 1.0), 0.0, 2),
         "zero-inflated counts": (zeros, 1.0, 1),
         "an atom inside": (np.where(rng.uniform(size=ROWS) < 0.3, 0.5, rng.normal(size=ROWS)), 0.0, 1),
+        "rarely at a wall": (np.minimum(rng.normal(size=ROWS), 1.8), 0.0, 1),
         "one tie": (np.append(rng.normal(size=ROWS - 2), [0.5, 0.5]), 0.0, 0),
     }
 
@@ -64,7 +65,7 @@ def test_a_space_standardises_the_middle_of_a_cell_and_finds_the_value_again():
     for row in x[:20]:
         back = space.inverse(space.forward(jnp.asarray(row, jnp.float32)))
         np.testing.assert_allclose(back, row, rtol=2e-3, atol=2e-3)
-    assert space.cells.which == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert space.cells.which == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
     lines = space.describe()
     assert "multiples of 1" in lines[1]
     assert "exactly 0 with positive probability" in lines[7]

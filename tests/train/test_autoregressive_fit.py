@@ -128,4 +128,21 @@ def test_short_data_are_left_alone(series, monkeypatch):
     t, w, splits, standardiser, _ = series
     bases = object.__new__(Autoregressive)
     short = fit_module.SHORTEST_SERIES - 1
-    assert autoregressive_or(bases, jr.key(0), Rows(t, w[:, :short], splits), standardiser=standardiser) is bases
+    rows = Rows(t, w[:, :short], splits)
+    assert autoregressive_or(bases, jr.key(0), rows, standardiser=standardiser) is bases
+
+
+def test_short_data_are_tried_where_that_is_asked_for(monkeypatch):
+    monkeypatch.setattr(fit_module, "RACE_STEPS", 200)
+    monkeypatch.setattr(fit_module, "STEPS", 600)
+    rng = np.random.default_rng(7)
+    theta = rng.uniform(-1, 1, size=(ROWS, 1))
+    signs = rng.choice([-1.0, 1.0], size=ROWS)  # both readings have the same one: no marginal density tells that
+    x = signs[:, None] * (2 + theta) + 0.2 * rng.normal(size=(ROWS, 2))
+    t, w, splits, standardiser, _ = standardised(theta, x)
+    rows = Rows(t, w, splits)
+    gaussians = GaussianTraining(iterations=100, depth=2).fit(jr.key(0), rows)
+    kept = autoregressive_or(gaussians, jr.key(1), rows, standardiser=standardiser, shortest=1)
+    assert isinstance(kept, Autoregressive)
+    gain = np.asarray(base_scores(kept, *rows.table)) - np.asarray(base_scores(gaussians, *rows.table))
+    assert gain.mean() > 0.5

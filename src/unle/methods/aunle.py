@@ -2,7 +2,8 @@ r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations
 
 1. Standardise theta and x, with marginal transforms chosen from the data.
 2. Fit an ensemble of bases q0(x | theta); if x turns out to be repeated measurements, one base for all of them; if x is
-   long, one for its coordinates in turn, where that is better (`unle.train.autoregressive_fit`).
+   long, one for its coordinates in turn, where that is better (`unle.train.autoregressive_fit`).  The same is tried for
+   short x after step 4, if energies gained there and their normaliser could not be relied on.
 3. Train the members' energies by maximum likelihood of the tilted joint model p(theta) q0(x | theta) exp(-E) / Z.
 4. Keep the energies if they raise the likelihood of rows that their training has not seen, and if their normaliser can
    be relied on (`unle.train.validation`).
@@ -135,8 +136,12 @@ class AUNLE(AbstractAmortised):
         """Fit the likelihood of data as they are."""
         key_split, key_base, key_energy, key_valid = split(jr.key(seed), 4)
         pairs = self._standardise(key_split, simulations, memory)
-        bases = self._better_in_turn(key_base, self._fit_bases(key_base, pairs), pairs)
+        bases = self._better_in_turn(key_base, self._fit_bases(key_base, pairs), pairs, shortest=SHORTEST_SERIES)
         selected = self._train_energies(key_energy, pairs, bases, metrics)
+        if selected.choice.unreliable:  # the bases miss something that energies cannot be trusted with
+            in_turn = self._better_in_turn(key_base, bases, pairs, shortest=1)
+            if in_turn is not bases:
+                bases, selected = in_turn, self._train_energies(key_energy, pairs, in_turn, metrics)
         certificate = certificate_of(selected.choice, pairs.rows)
         if pairs.rows.stream is not None:
             metrics(stage="stream", window=len(pairs.rows.t), taken=pairs.rows.stream.taken)
@@ -181,12 +186,15 @@ class AUNLE(AbstractAmortised):
         with meanwhile(compile_training):
             return self.base.fit(key, rows)
 
-    def _better_in_turn(self, key: PRNGKeyArray, bases: AbstractBase, pairs: Pairs) -> AbstractBase:
-        """Return bases that describe one coordinate after the other, if they are better than these."""
-        is_short = pairs.x_space.dim < SHORTEST_SERIES
-        if is_short or not self.autoregressive or not isinstance(self.base, GaussianTraining):
+    def _better_in_turn(self, key: PRNGKeyArray, bases: AbstractBase, pairs: Pairs, *, shortest: int) -> AbstractBase:
+        """Return bases that describe one coordinate after the other, if they are better than these.
+
+        Data of fewer than `shortest` numbers are not tried.
+        """
+        if not self.autoregressive or not isinstance(self.base, GaussianTraining):
             return bases
-        return autoregressive_or(bases, jr.fold_in(key, 1), pairs.rows, standardiser=pairs.x_space.standardiser)
+        standardiser = pairs.x_space.standardiser
+        return autoregressive_or(bases, jr.fold_in(key, 1), pairs.rows, standardiser=standardiser, shortest=shortest)
 
     def _train_energies(
         self, key: PRNGKeyArray, pairs: Pairs, bases: AbstractBase, metrics: Callable[..., None]

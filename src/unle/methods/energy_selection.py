@@ -100,6 +100,7 @@ class Choice(NamedTuple):
     # checks of the normaliser; None for the bases alone, and where draws of the base cannot tell
     certificate: Certificate | None = None
     replaced: int = 0  # how many members had clearly not learned what the best one had, and gave way to it
+    unreliable: bool = False  # energies gained, and were dropped because their normaliser cannot be relied on
 
     @property
     def has_energies(self) -> bool:
@@ -223,8 +224,9 @@ def select_energy(
     ess, draws = np.asarray(scores.ess), particles.normaliser_draws
     gains = np.asarray(scores.rows)
     gain, error = float(gains.mean()), _standard_error(gains, ess, draws)
+    unreliable = bases_only._replace(unreliable=gain > 0)
     if not ess.min() * draws > FEWEST_EFFECTIVE:
-        return bases_only, f"the normaliser of energies has an effective sample size of {ess.min() * draws:.0f} draws"
+        return unreliable, f"the normaliser of energies has an effective sample size of {ess.min() * draws:.0f} draws"
     if not gain > KEEP_ERRORS * error:  # also for NaN
         return bases_only, f"energies gain {gain:+.3f} nats per held-out row, with a standard error of {error:.3f}"
     why = f"energies gain {gain:+.2f} nats per held-out row"
@@ -236,7 +238,7 @@ def select_energy(
         return choice, why
     certificate = certificate_of(choice, rows)
     if not certificate.reliable:
-        return bases_only, f"the normaliser of energies cannot be relied on: {certificate.doubt}"
+        return unreliable, f"the normaliser of energies cannot be relied on: {certificate.doubt}"
     return choice._replace(certificate=certificate), why
 
 

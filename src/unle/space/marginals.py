@@ -64,7 +64,9 @@ LARGEST_EXPONENT = 80.0  # exp of it is within float32
 
 MAX_ATOMS = 3  # of one coordinate
 MIN_ROWS = 50  # with fewer, ties are chance
-ATOM_SHARE = 0.05  # of the rows that must have a value for it to be an atom
+ATOM_SHARE = 0.05  # of the rows that must have a value for it to be an atom, among data that tie anyway
+RARE_SHARE, RARE_ROWS = 0.005, 10  # the same, and the fewest rows, where hardly any other value occurs twice
+NEARLY_ALL = 0.99  # of the distinct values
 ATOM_RATIO = 3.0  # an atom on a lattice is so many times as frequent as the values beside it
 DISTINCT_SHARE = 0.5  # of the rows; data with fewer distinct values are on a lattice if they are multiples of a step
 LATTICE_TOLERANCE = 0.01  # distance of a value from a multiple of the step, in steps; it is rounded
@@ -351,7 +353,8 @@ def _find_in_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, floa
     if len(v) < MIN_ROWS or not 1 < len(values) < len(v):
         return 0.0, 0.0, []
     step = _step(values, len(v))
-    often = counts >= ATOM_SHARE * len(v)
+    ties = np.quantile(counts, NEARLY_ALL) > 1
+    often = counts >= (ATOM_SHARE * len(v) if ties else max(RARE_SHARE * len(v), RARE_ROWS))
     if step:
         often &= counts >= ATOM_RATIO * _neighbour_counts(values, counts, step)
     chosen = np.flatnonzero(often)[np.argsort(-counts[often])][:MAX_ATOMS]

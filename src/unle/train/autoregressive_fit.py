@@ -32,7 +32,7 @@ from unle.train.noise_fit import fit_noise
 from unle.train.rows import Rows, Splits, step_count
 from unle.train.validation import base_scores, is_better
 
-SHORTEST_SERIES, LONGEST_SERIES = 8, 256  # data that are tried
+SHORTEST_SERIES, LONGEST_SERIES = 8, 256  # numbers in data that are tried of themselves
 FEWEST_ROWS = 300
 WIDTH, DEPTH = 32, 3
 RACE_STEPS, STEPS, CHUNK = 300, 1200, 100
@@ -77,14 +77,21 @@ class Design(NamedTuple):
 
 
 def autoregressive_or(
-    bases: AbstractBase, key: PRNGKeyArray, rows: Rows, *, standardiser: Standardiser, capacity: int | None = None
+    bases: AbstractBase,
+    key: PRNGKeyArray,
+    rows: Rows,
+    *,
+    standardiser: Standardiser,
+    capacity: int | None = None,
+    shortest: int = SHORTEST_SERIES,
 ) -> AbstractBase:
     """Return autoregressive bases if they are clearly better, or else the bases that there are.
 
-    These are compared with the noise that they may be given later.  For `capacity` see `AbstractBaseTraining.fit`.
+    These are compared with the noise that they may be given later.  Data of fewer than `shortest` numbers are not
+    tried.  For `capacity` see `AbstractBaseTraining.fit`.
     """
     n, k = rows.w.shape
-    if not SHORTEST_SERIES <= k <= LONGEST_SERIES or n < FEWEST_ROWS or rows.stream is not None:
+    if not shortest <= k <= LONGEST_SERIES or n < FEWEST_ROWS or rows.stream is not None:
         return bases
     rows = rows.padded(capacity)
     to_beat = np.asarray(base_scores(bases, *rows.table), float)[:, : rows.n_held_out]
