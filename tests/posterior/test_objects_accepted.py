@@ -251,6 +251,15 @@ def test_columns_of_theta_are_put_into_order_for_a_density(posterior):
     np.testing.assert_array_equal(prior.log_prob(table), prior.log_prob(theta))
 
 
+def test_theta_and_x_may_be_two_arguments(posterior, monkeypatch):
+    fitted_to = []
+    monkeypatch.setattr(unle.AUNLE, "_fit", lambda _, simulations, *__: fitted_to.append(simulations) or posterior)
+    unle.AUNLE(posterior.prior).fit(THETA, X, seed=1)
+    ((theta, x),) = fitted_to
+    assert theta is THETA
+    assert x is X
+
+
 def test_theta_and_x_in_a_mapping_are_a_pair(tmp_path):
     np.savez(tmp_path / "made.npz", theta=THETA, x=X)
     prior = unle.Prior.uniform([0, 0], [1, 1])

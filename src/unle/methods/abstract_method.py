@@ -128,6 +128,7 @@ class AbstractAmortised(AbstractMethod):
     def fit(
         self,
         simulations: Any,
+        x: Any = None,
         *,
         seed: int = 0,
         on_metrics: Callable[..., None] | None = None,
@@ -136,8 +137,9 @@ class AbstractAmortised(AbstractMethod):
         """Fit the likelihood, and return the posterior for any observation.
 
         Args:
-            simulations: from `unle.simulate`, or a pair (theta, x) of arrays, one row per simulation, with theta drawn
+            simulations: from `unle.simulate`; or a pair (theta, x) of arrays, one row per simulation, with theta drawn
                 from the prior; or an open `SimulationStore`, which may hold more of them than fit in memory.
+            x: the data, if theta and x are given one after the other: `fit(theta, x)` is `fit((theta, x))`.
             seed: fixes the fit: the same simulations in any order (if they fit in memory), on the same kind of machine
                 with the same versions, give the same posterior to the bit; other machines round differently.
             on_metrics: called with keyword arguments, once per chunk of training as it ends and once with the
@@ -146,6 +148,7 @@ class AbstractAmortised(AbstractMethod):
                 them through a window of so many bytes, which is renewed as it goes on. Half of the machine's by
                 default. The networks and the library itself take some hundred megabytes besides.
         """
+        simulations = simulations if x is None else (simulations, x)
         method = replace(self, prior=with_column_names(self.prior, simulations))
         return method._fit(simulations, as_seed(seed), no_metrics if on_metrics is None else on_metrics, memory)
 
