@@ -2,16 +2,20 @@
 
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import unle
-from unle.methods import AUNLE
+from unle.errors import Outcome
+from unle.methods import AUNLE, aunle
+from unle.methods.energy_selection import Choice, Selected
 from unle.methods.training_pairs import standardised_pairs
-from unle.models import NeuralCorrection, NoEnergy, TwoViews, length_seen, reach_of
+from unle.models import EnergyModel, NeuralCorrection, NoEnergy, TwoViews, length_seen, reach_of
 from unle.posterior import Posterior, TemperedSmc
 from unle.samplers import Sweep
 from unle.simulators import Simulations
@@ -54,6 +58,30 @@ def linear(small_aunle):
 def bimodal(small_aunle):
     notes = Notes()
     return small_aunle.fit(Simulations.from_arrays(*simulated(two_peaks)), seed=1, on_metrics=notes), notes
+
+
+@pytest.mark.parametrize("unreliable", [True, False])
+def test_autoregressive_bases_are_tried_on_short_data_where_energies_are_unreliable(
+    small_aunle, monkeypatch, unreliable
+):
+    fit = SimpleNamespace(outcome=Outcome.CONVERGED)
+    trained, tried = [], []
+
+    def select(key, joint, bases, rows, *, view, **_):
+        trained.append(bases)
+        alone = Choice(EnergyModel(view(bases), NoEnergy()), jnp.zeros(2), 0.0, unreliable=unreliable)
+        return Selected(alone, fit, "none", "")
+
+    def in_turn(bases, *_, shortest, **__):
+        tried.append(shortest)
+        return jax.tree.map(lambda leaf: leaf, bases) if shortest == 1 else bases  # a copy stands for better ones
+
+    monkeypatch.setattr(aunle, "select_model", select)
+    monkeypatch.setattr(aunle, "autoregressive_or", in_turn)
+    small_aunle.fit(simulated(gaussian), seed=1)
+    assert tried == [8, 1][: 1 + unreliable]
+    assert len(trained) == 1 + unreliable
+    assert trained[0] is not trained[-1] or not unreliable
 
 
 def test_the_posterior_of_a_linear_gaussian(linear, agreement):

@@ -9,6 +9,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from unle.errors import Outcome
+from unle.methods import energy_selection
 from unle.methods.energy_selection import _clearly_worse, select_energy
 from unle.models import AbstractEnergy, ConditionalGaussian, NoCorrection, NoEnergy
 from unle.space import Prior, fit_theta_space
@@ -93,3 +94,11 @@ def test_where_none_learned_the_bases_stay_alone():
     assert isinstance(choice.models.energy, NoEnergy)
     assert choice.gain == 0
     assert choice.replaced == 0
+
+
+@pytest.mark.parametrize(("c", "gained"), [(4.0, True), (1.0, False)])
+def test_energies_that_gained_without_a_normaliser_to_rely_on_are_dropped_and_reported(monkeypatch, c, gained):
+    monkeypatch.setattr(energy_selection, "FEWEST_EFFECTIVE", 1e9)
+    choice = choice_of([c, c])
+    assert not choice.has_energies
+    assert choice.unreliable == gained

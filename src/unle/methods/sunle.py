@@ -17,6 +17,7 @@ Reference: Glaser et al., "Maximum likelihood learning of unnormalized models fo
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -61,6 +62,7 @@ from unle.train import (
     JointSpace,
     Rows,
     WarmStart,
+    autoregressive_or,
     fit_energies,
     is_better,
     warm_start,
@@ -213,12 +215,16 @@ class SUNLE(AbstractSequential):
 
         As energies are, in rounds of trial, after rounds in which they helped, and at the end.
         """
-        if not (self.autoregressive and isinstance(self.base, GaussianTraining)):
-            return False
-        if self.proposals == "energies" or not isinstance(self.normaliser, Tilted):
+        if not self._may_be_autoregressive:
             return False
         helped = bool(state.history) and state.history[-1].autoregressive
         return helped or state.is_last or _is_trial(state)
+
+    @property
+    def _may_be_autoregressive(self) -> bool:
+        """Whether the settings allow for bases that describe one coordinate of x after the other."""
+        joint = isinstance(self.normaliser, Tilted) and self.proposals != "energies"
+        return joint and self.autoregressive and isinstance(self.base, GaussianTraining)
 
     def _energies_so_far(
         self, key: PRNGKeyArray, state: RoundState, settings: EnergyTraining
@@ -251,10 +257,21 @@ class SUNLE(AbstractSequential):
         # ones (`Tilted`) start from scratch, which works better for them.
         from_scratch = isinstance(self.normaliser, Tilted) and self.proposals != "energies"
         start = None if from_scratch else _warm_start(state, frame, rows)
+        select = partial(select_model, key, joint, rows=rows, settings=settings, view=in_one_view, metrics=metrics)
         with self._sampler_compiled(state, settings):
-            selected = select_model(
-                key, joint, frame.bases, rows, settings=settings, view=in_one_view, metrics=metrics, start=start
+            selected = select(frame.bases, start=start)
+        if selected.choice.unreliable and self._may_be_autoregressive:
+            # The bases miss something that energies cannot be trusted with: see `unle.methods.aunle`.
+            in_turn = autoregressive_or(
+                frame.bases,
+                jr.fold_in(key, 1),
+                state.fitting.rows,
+                standardiser=frame.x_space.standardiser,
+                capacity=state.budget,
+                shortest=1,
             )
+            if in_turn is not frame.bases:
+                selected = select(in_turn)
         # Within a narrow last region data may say little about theta, and rightly so: no warning here.
         certificate = certificate_of(selected.choice, rows)._replace(information=None)
         tell_user(selected, certificate)
