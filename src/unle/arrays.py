@@ -7,14 +7,14 @@ are recognised by what they offer.  `brief` is for the way back: a short text ab
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from unle.errors import InputError
 
-__all__ = ["as_array", "as_count", "as_seed", "brief", "column_names"]
+__all__ = ["as_array", "as_count", "as_seed", "brief", "column_names", "entry_names", "in_order", "with_names"]
 
 LARGEST_COUNT = 2**31 - 1
 SEEDS = range(-(2**63), 2**63)  # what a key of JAX is made from
@@ -78,6 +78,60 @@ def column_names(values: Any) -> tuple[str, ...]:
         labels = values.names
     names = tuple(labels)
     return names if all(isinstance(name, str) for name in names) else ()
+
+
+def entry_names(x: Any) -> tuple[str, ...]:
+    """Return the names of the entries of a data vector, or of rows of them; () if they have none.
+
+    Example:
+        >>> from unle.arrays import entry_names
+        >>> entry_names({"mean": 0.1, "sd": 2.0})
+        ('mean', 'sd')
+    """
+    if hasattr(x, "dims") and len(x.dims) == 1:  # a DataArray
+        labels = x.coords[x.dims[0]].values.tolist() if x.dims[0] in x.coords else ()
+    elif hasattr(x, "index") and hasattr(x, "iloc") and not hasattr(x, "columns"):  # a Series
+        labels = x.index
+    else:
+        return column_names(x)
+    return tuple(labels) if all(isinstance(label, str) for label in labels) else ()
+
+
+def in_order(x_o: Any, names: Sequence[str]) -> np.ndarray:
+    """Return an observation as an array, its entries in the order of the simulations' where both have names.
+
+    Args:
+        x_o: one data vector, or rows of them.
+        names: of the entries of the simulations; may be empty.
+
+    Raises:
+        InputError: it is no array of numbers, or has other names than the simulations.
+
+    Example:
+        >>> from unle.arrays import in_order
+        >>> in_order({"sd": 2.0, "mean": 0.1}, ["mean", "sd"]).tolist()
+        [0.1, 2.0]
+    """
+    array, own = as_array(x_o, "x_o"), entry_names(x_o)
+    if not own or not names or own == tuple(names):
+        return array
+    if sorted(own) != sorted(names):
+        missing, unknown = ([n for n in these if n not in others] for these, others in ((names, own), (own, names)))
+        parts = [f"it lacks {_listed(missing)}"] * bool(missing) + [f"it has {_listed(unknown)}"] * bool(unknown)
+        raise InputError(
+            f"expected x_o with the names that the simulations have, {_listed(names)}; {' and '.join(parts)}; "
+            "try these names, or numbers without names in this order."
+        )
+    return array[..., [own.index(name) for name in names]]
+
+
+def with_names(rows: np.ndarray, names: Sequence[str]) -> Any:
+    """Return rows of x as a dictionary of columns; as they are, if there are no names."""
+    return {name: rows[:, i] for i, name in enumerate(names)} if names else rows
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def as_count(n: Any, what: str = "draws", name: str = "n") -> int:

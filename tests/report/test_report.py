@@ -18,6 +18,7 @@ from unle import plot
 from unle.cli import app
 from unle.cli.inference import Request
 from unle.cli.model import Model
+from unle.cli.observation import Observation
 from unle.cli.settings import RunSettings
 from unle.diagnose import CHECKS, Findings, default_checks, run_checks
 from unle.diagnose.summary import bayes_factor, export_draws, hdi, summarise
@@ -210,7 +211,7 @@ def test_the_command_takes_every_option_of_a_run():
         summary="learned",
     )
     assert all(getattr(given, field.name) is not None for field in fields(given))
-    settings = Request(model, given, np.zeros((1, 2)), simulations_sha256="cd").record()
+    settings = Request(model, given, Observation(np.zeros((1, 2))), simulations_sha256="cd").record()
     assert RunSettings.from_record(settings) == given
     assert all(value is not None for value in settings.values())
     words = shlex.split(command(settings, "runs/x"))

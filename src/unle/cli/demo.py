@@ -40,13 +40,13 @@ def demo(
         with progress("Loading"):
             from unle.cli import inference
             from unle.cli.model import load_model
-            from unle.cli.observation import as_rows
+            from unle.cli.observation import as_observation
             from unle.diagnose import density_grid
             from unle.plot import compare_draws
 
             model = load_model("two_moons")
         assert model.task is not None
-        x_o = as_rows(model.task.observation(1), "observation 1")
+        x_o = as_observation(model.task.observation(1), "observation 1")
         request = inference.Request(model, RunSettings(budget=BUDGET, draws=DRAWS, seed=seed), x_o)
         run = inference.open_run(directory, request)
         stages = Stages()

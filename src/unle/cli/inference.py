@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
+from unle.arrays import in_order
 from unle.cli.build import build, check_settings
 from unle.cli.console import Stages, say
 from unle.cli.model import Model, remember
-from unle.cli.observation import fit_to
+from unle.cli.observation import Observation
 from unle.cli.output import say_traceback
 from unle.cli.sequential import fit_in_rounds
 from unle.cli.settings import ExecutorOptions, RunSettings
@@ -35,20 +35,20 @@ class Request:
     # of the run, with all defaults filled in. Its seed is that of the simulations; the fit uses the next one, and the
     # draws the one after.
     settings: RunSettings
-    x_o: Float[np.ndarray, "rows dim_x"] | None  # the observation, or None to fit only
+    x_o: Observation | None  # the observation, or None to fit only
     # made elsewhere and used instead; not needed when the run's directory has them
     simulations: Simulations | None = None
     simulations_sha256: str | None = None  # check sum of these simulations; None to simulate
 
     def record(self) -> dict[str, Any]:
         """Return everything that decides the result, for `run.json`."""
-        return self.settings.record() | {
+        record = self.settings.record() | {
             "model": self.model.name,
             "model_sha256": self.model.checksum,
             "prior": self.model.prior.spec(),
             "simulations_sha256": self.simulations_sha256,
-            "x_o": self.x_o,
         }
+        return record | ({"x_o": None} if self.x_o is None else self.x_o.record())
 
 
 def open_run(path: Path, request: Request) -> RunDirectory:
@@ -62,7 +62,7 @@ def open_run(path: Path, request: Request) -> RunDirectory:
             "expected --method aunle, nle or smnle with --simulations: a sequential method chooses its own parameters."
         )
     if model.task is not None and request.x_o is not None:
-        fit_to(request.x_o, model.task.dim_x)
+        request.x_o.of_length(model.task.dim_x)
     build(settings, model)
     wanted = request.record()
     try:
@@ -131,9 +131,9 @@ def _fit(request: Request, run: RunDirectory, stages: Stages, executor: Executor
             say_traceback(store.fact("traceback of round 0"))
         else:
             _bring(store, request)
-        width = store.width(0)
+        width, names = store.width(0), store.fact("x_names") or ()
     if request.x_o is not None and width is not None:
-        fit_to(request.x_o, width)
+        in_order(request.x_o.of_length(width), names)
     with (
         stages.stage("fit", "Fitting the likelihood"),
         SimulationStore(run.path / "simulations.sqlite", read_only=True) as store,
@@ -159,10 +159,11 @@ def _bring(store: SimulationStore, request: Request) -> None:
 
 
 def sample(
-    posterior: Posterior, x_o: np.ndarray, n: int, *, seed: int, condition: Mapping[str, float] | None = None
+    posterior: Posterior, x_o: Observation, n: int, *, seed: int, condition: Mapping[str, float] | None = None
 ) -> Draws:
     """Draw from the posterior."""
-    return posterior.sample(fit_to(x_o, posterior.dim_x or x_o.shape[1]), n, seed=seed, condition=condition)
+    width = posterior.dim_x or x_o.rows.shape[1]
+    return posterior.sample(x_o.of_length(width), n, seed=seed, condition=condition)
 
 
 def check_exact(request: Request, draws: Draws, stages: Stages) -> float:
@@ -174,9 +175,10 @@ def check_exact(request: Request, draws: Draws, stages: Stages) -> float:
         # Sampling rounds up to whole chains: leave out the surplus evenly, not a part of the last chain.
         values = np.asarray(draws)
         values = values[np.linspace(0, len(values) - 1, min(settings.draws, len(values))).round().astype(int)]
-        if len(request.x_o) > 1:
-            raise InputError(f"expected a single observation with --check; got {len(request.x_o)} rows.")
-        return c2st_fast(task.reference(request.x_o[0], len(values), seed=settings.seed), values)
+        rows = request.x_o.rows
+        if len(rows) > 1:
+            raise InputError(f"expected a single observation with --check; got {len(rows)} rows.")
+        return c2st_fast(task.reference(rows[0], len(values), seed=settings.seed), values)
 
 
 def load_posterior(run: RunDirectory) -> Posterior:

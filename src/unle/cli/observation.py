@@ -1,25 +1,61 @@
 """The observation x_o from the command line: a file of numbers, or the number of a task's observation."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from unle.arrays import as_array, entry_names, with_names
 from unle.errors import InputError
 
 KINDS = ".csv, .txt, .npy or .json"
 
 
-def read_observation(text: str, task: Any, *, gaps: bool = False) -> Float[np.ndarray, "rows dim_x"]:
-    """Read an observation: one row per data vector, several if they are independent at the same theta.
+class Observation(NamedTuple):
+    """What was observed: one row per data vector, several if they are independent at the same theta."""
+
+    rows: Float[np.ndarray, "rows dim_x"]
+    names: tuple[str, ...] = ()  # of the columns, if they have names
+
+    def record(self) -> dict[str, Any]:
+        """Return what a run directory remembers; `from_record` reads it."""
+        return {"x_o": self.rows} | ({"x_o_names": list(self.names)} if self.names else {})
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Observation | None":
+        """Read what a run directory remembers."""
+        if record["x_o"] is None:
+            return None
+        return cls(np.array(record["x_o"], dtype=float), tuple(record.get("x_o_names", ())))
+
+    def of_length(self, dim_x: int) -> Any:
+        """Return x_o for `Posterior.sample`; one number per line may mean one data vector."""
+        if self.rows.shape == (dim_x, 1):
+            return self.rows.T
+        if self.rows.shape[1] != dim_x:
+            raise InputError(
+                f"expected an observation of length {dim_x}, as the simulations; got {self.rows.shape[1]}; "
+                "try the same summary statistics in the same order."
+            )
+        return self.named
+
+    @property
+    def named(self) -> Any:
+        """The rows, in a dictionary of columns if they have names."""
+        return with_names(self.rows, self.names)
+
+
+def read_observation(text: str, task: Any, *, gaps: bool = False) -> Observation:
+    """Read an observation.
 
     The text names a file of numbers or, for a built-in task, is a number from 1 to 10.  With `gaps`, entries may be
     NaN.
     """
     if text.isdigit() and task is not None:
-        return as_rows(task.observation(int(text)), f"observation {text}")
+        return as_observation(task.observation(int(text)), f"observation {text}")
     path = Path(text)
     if not path.is_file():
         if text.isdigit():
@@ -29,48 +65,38 @@ def read_observation(text: str, task: Any, *, gaps: bool = False) -> Float[np.nd
     if path.suffix not in readers:
         raise InputError(f"expected an observation in a file {KINDS}; got {path}.")
     try:
-        values = readers[path.suffix](path)
+        values, names = readers[path.suffix](path)
     except InputError:
         raise
     except (ValueError, TypeError, EOFError, UnicodeDecodeError) as error:
         raise InputError(f"{path} could not be read as numbers: {error}".rstrip(".") + ".") from None
-    return as_rows(values, str(path), gaps=gaps)
+    return as_observation(values, str(path), gaps=gaps)._replace(names=names)
 
 
-def as_rows(values: Any, source: str, *, gaps: bool = False) -> Float[np.ndarray, "rows dim_x"]:
+def as_observation(values: Any, source: str, *, gaps: bool = False) -> Observation:
     """Return the numbers as rows, or say why they cannot be an observation."""
     try:
-        rows = np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
+        rows = as_array(values, "x_o")
+    except InputError:
         raise InputError(f"expected numbers in {source}; got something else.") from None
     rows = np.atleast_2d(rows)
     if rows.ndim != 2 or rows.size == 0:
         raise InputError(f"expected one data vector, or rows of them, in {source}; got shape {rows.shape}.")
     if not (np.isfinite(rows) | (gaps & np.isnan(rows))).all():
         raise InputError(f"expected finite numbers in {source}; got NaN or inf.")
-    return rows
+    return Observation(rows, entry_names(values))
 
 
-def fit_to(rows: Float[np.ndarray, "read width"], dim_x: int) -> Float[np.ndarray, "rows dim_x"]:
-    """Return the rows with the length that the simulations have; one number per line may mean one data vector."""
-    if rows.shape == (dim_x, 1):
-        return rows.T
-    if rows.shape[1] != dim_x:
-        raise InputError(
-            f"expected an observation of length {dim_x}, as the simulations; got {rows.shape[1]}; "
-            "try the same summary statistics in the same order."
-        )
-    return rows
-
-
-def _text(path: Path) -> np.ndarray:
+def _text(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     lines = [line.split("#")[0].strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     cells = [line.replace(",", " ").replace(";", " ").split() for line in lines if line]
+    names: tuple[str, ...] = ()
     if cells and path.suffix == ".csv" and not _numeric(cells[0]):
-        cells = cells[1:]  # the names of the columns
+        names, cells = tuple(name.strip("\"'").removeprefix("x.") for name in cells[0]), cells[1:]
     if len({len(row) for row in cells}) > 1:
         raise InputError(f"expected rows of one length in {path}; got lengths {sorted({len(row) for row in cells})}.")
-    return np.array([[float(cell) for cell in row] for row in cells])
+    rows = np.array([[float(cell) for cell in row] for row in cells])
+    return rows, names if len(names) == rows.shape[-1] else ()
 
 
 def _numeric(cells: list[str]) -> bool:
@@ -81,14 +107,14 @@ def _numeric(cells: list[str]) -> bool:
     return True
 
 
-def _npy(path: Path) -> np.ndarray:
-    return np.load(path, allow_pickle=False)
+def _npy(path: Path) -> tuple[Any, tuple[str, ...]]:
+    return np.load(path, allow_pickle=False), ()
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path) -> tuple[Any, tuple[str, ...]]:
     values = json.loads(path.read_text(encoding="utf-8"))
     if isinstance(values, dict):
         if "x_o" not in values:
             raise InputError(f"expected a list of numbers, or an object with a list `x_o`, in {path}.")
         values = values["x_o"]
-    return values
+    return values, ()

@@ -101,12 +101,12 @@ def finish(
 
 def _observation(text: str | None, loaded: Any, model: str, *, check: bool) -> Any:
     """Return x_o from the command line, from the model, or None."""
-    from unle.cli.observation import as_rows, read_observation
+    from unle.cli.observation import as_observation, read_observation
 
     if text is not None:
         x_o = read_observation(text, loaded.task)
     else:
-        x_o = None if loaded.x_o is None else as_rows(loaded.x_o, f"`x_o` in {model}")
+        x_o = None if loaded.x_o is None else as_observation(loaded.x_o, f"`x_o` in {model}")
     if check and (loaded.task is None or x_o is None):
         raise InputError("expected a built-in task and an observation with --check; try --observation 1.")
     if check and loaded.task.draw_posterior is None:
@@ -158,13 +158,12 @@ def resume(
 
 
 def _request(model: Any, record: dict[str, Any]) -> Any:
-    import numpy as np
-
     from unle.cli.inference import Request
+    from unle.cli.observation import Observation
     from unle.errors import StoreError
 
     try:
-        x_o = None if record["x_o"] is None else np.array(record["x_o"], dtype=float)
+        x_o = Observation.from_record(record)
         imported = record["simulations_sha256"]
         return Request(model, RunSettings.from_record(record), x_o, simulations_sha256=imported)
     except (KeyError, TypeError, ValueError) as error:

@@ -26,7 +26,7 @@ def fit_in_rounds(
 ) -> Posterior:
     """Simulate and fit round after round, or take what the directory holds."""
     settings = request.settings
-    state = method.begin(request.x_o, budget=settings.budget, rounds=settings.sizes, seed=settings.seed)
+    state = method.begin(request.x_o.named, budget=settings.budget, rounds=settings.sizes, seed=settings.seed)
     with progress(settings.method.upper()):  # its clock shows the time of all rounds together
         with run.simulating() as store, executor.arguments() as arguments:
             store.remember("theta_names", list(request.model.prior.names))

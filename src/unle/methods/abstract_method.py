@@ -19,10 +19,10 @@ from unle.arrays import as_count, as_seed, brief
 from unle.errors import InputError, Outcome, UnleWarning
 from unle.methods.energy_selection import Selected
 from unle.methods.round_state import AbstractRoundState, Round, lost, recovered
-from unle.methods.training_pairs import FEWEST, with_column_names
+from unle.methods.training_pairs import FEWEST, with_column_names, x_names_of
 from unle.posterior import Posterior
 from unle.progress import progress, tell
-from unle.simulators import Simulations, simulate_at
+from unle.simulators import Simulations, check_simulator, simulate_at
 from unle.space import Prior, check_prior
 from unle.store import SimulationStore
 from unle.train import Certificate, PaperFit
@@ -150,7 +150,8 @@ class AbstractAmortised(AbstractMethod):
         """
         simulations = simulations if x is None else (simulations, x)
         method = replace(self, prior=with_column_names(self.prior, simulations))
-        return method._fit(simulations, as_seed(seed), no_metrics if on_metrics is None else on_metrics, memory)
+        posterior = method._fit(simulations, as_seed(seed), no_metrics if on_metrics is None else on_metrics, memory)
+        return replace(posterior, x_names=x_names_of(simulations))
 
     @abc.abstractmethod
     def _fit(
@@ -233,6 +234,7 @@ class AbstractSequential(AbstractMethod):
                 f"expected a simulator to run; try {type(self).__name__}(prior, simulator), "
                 "or begin() and update() to bring your own simulations."
             )
+        check_simulator(simulator, self.prior)
         state = self.begin(x_o, budget=budget, rounds=rounds, seed=seed)
         path = None if directory is None else Path(directory)
         if path is not None:

@@ -104,5 +104,6 @@ class SNLE(AbstractSequential):
         fit = state.fitting
         if on_metrics is not None:
             on_metrics(stage="fitted", rows=len(fit.rows.t))
-        posterior = Posterior(self.prior, fit.restrict(fit.likelihood), self.sampler)
+        names = state.simulations.x_names
+        posterior = Posterior(self.prior, fit.restrict(fit.likelihood), self.sampler, x_names=names)
         return SequentialRun(posterior, state.simulations, state.history)

@@ -34,6 +34,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from unle.arrays import entry_names
 from unle.compiling import on_device, split
 from unle.errors import InputError, UnleWarning
 from unle.methods.abstract_method import (
@@ -212,7 +213,7 @@ class PaperSUNLE(AbstractSequential):
 
     def begin(self, x_o: Any, *, budget: int | float, rounds: int | Sequence[int] = 10, seed: int = 0) -> PaperState:
         rows = observed_rows(x_o, complete=True)
-        return PaperState(self.prior, rows, tuple(round_sizes(budget, rounds)), seed)
+        return PaperState(self.prior, rows, tuple(round_sizes(budget, rounds)), seed, x_names=entry_names(x_o))
 
     def update(self, state: PaperState, simulations: Any) -> PaperState:
         """Return the state after a round: train on all simulations, and draw the next proposals."""
@@ -253,7 +254,8 @@ class PaperSUNLE(AbstractSequential):
         reason = lost(state.history)
         if reason is not None:
             warnings.warn(reason, UnleWarning, stacklevel=3)
-        return SequentialRun(state.posterior, state.simulations, state.history)
+        posterior = replace(state.posterior, x_names=state.simulations.x_names)
+        return SequentialRun(posterior, state.simulations, state.history)
 
     def _train(self, key: PRNGKeyArray, state: PaperState, frame: PaperFrame) -> PaperFit:
         """Train the energy, from that of the round before."""

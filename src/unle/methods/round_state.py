@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from unle.arrays import as_array
+from unle.arrays import as_array, in_order, with_names
 from unle.errors import InputError
 from unle.methods.training_pairs import FEWEST
 from unle.simulators import Simulations
@@ -128,6 +128,7 @@ class AbstractRoundState:
     # further parameters of the next round that are no draws of the posterior; None for none
     extra_proposals: np.ndarray | None = None
     carried: Any = None  # what training left for the next round; None if nothing
+    x_names: tuple[str, ...] = ()  # of the entries of x_o, until they are in the order of the simulations'
 
     @property
     def number(self) -> int:
@@ -178,6 +179,7 @@ class AbstractRoundState:
         """Return the state with the simulations of this round, and these as a record."""
         if not isinstance(simulations, Simulations):
             simulations = Simulations.from_arrays(*simulations)
+        self = self.in_order_of(simulations)
         if simulations.theta.shape[1] != self.prior.dim or simulations.x.shape[1] != self.x_o.shape[1]:
             raise InputError(
                 f"expected simulations of {self.prior.dim} parameters, as the prior, and {self.x_o.shape[1]} data, as "
@@ -191,6 +193,13 @@ class AbstractRoundState:
                 f"{joined.summary()} Try larger rounds."
             )
         return replace(self, all_simulations=joined, latest=int(simulations.valid.sum())), simulations
+
+    def in_order_of(self: State, simulations: Simulations) -> State:
+        """Return the state with the entries of x_o in the order of the simulations', if both have names."""
+        if not self.x_names or not simulations.x_names:
+            return self
+        x_o = in_order(with_names(self.x_o, self.x_names), simulations.x_names)
+        return replace(self, x_o=x_o, x_names=())
 
     def recall(
         self: State, simulations: Any, done: Round, proposals: Float[np.ndarray, "n dim"], carried: Any = None

@@ -23,6 +23,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from unle.arrays import entry_names
 from unle.compiling import on_device
 from unle.errors import InputError, UnleWarning
 from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_power
@@ -71,7 +72,8 @@ class RoundState(AbstractRoundState):
     def begin(cls, prior: Prior, x_o: Any, sizes: list[int], *, seed: int, summary: Summary = None) -> "RoundState":
         """Return the state before the first round."""
         rows = observed_rows(x_o, complete=summary is None)
-        return cls(prior, rows, tuple(sizes), seed, boxes=(Box.everywhere(prior.dim),), summary=summary)
+        boxes = (Box.everywhere(prior.dim),)
+        return cls(prior, rows, tuple(sizes), seed, x_names=entry_names(x_o), boxes=boxes, summary=summary)
 
     @property
     def fitting(self) -> RegionFit:
@@ -116,13 +118,14 @@ class RoundState(AbstractRoundState):
         if self.raw is not None:
             state = replace(self, raw=Simulations.joined([self.raw, made]))
             return super(RoundState, state).with_simulations(summarise_simulations(self.summary, made))
-        if made.x.shape[1] != self.x_o.shape[1]:
-            raise InputError(f"expected data of length {self.x_o.shape[1]}, as x_o; got {made.x.shape[1]}.")
+        x_o = self.in_order_of(made).x_o
+        if made.x.shape[1] != x_o.shape[1]:
+            raise InputError(f"expected data of length {x_o.shape[1]}, as x_o; got {made.x.shape[1]}.")
         summary, summarised, record = with_summary(self.summary, made, self.prior, seed=self.seed)
-        x_o = summary(self.x_o)
+        x_o = summary(x_o)
         if not np.isfinite(x_o).all():
             raise InputError(f"expected an x_o with a finite summary; got {x_o}; missing entries have none.")
-        state = replace(self, raw=made, x_o=x_o, summary=summary, summary_record=record)
+        state = replace(self, raw=made, x_o=x_o, x_names=(), summary=summary, summary_record=record)
         return super(RoundState, state).with_simulations(summarised)
 
     def standard_theta(self, theta: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:

@@ -174,8 +174,9 @@ class SUNLE(AbstractSequential):
         if state.summary_record is not None:
             metrics(**state.summary_record)
         summary = state.summary if isinstance(state.summary, AbstractSummary) else None
-        posterior = Posterior(self.prior, region.restrict(likelihood), sampler, summary)
-        return SequentialRun(posterior, state.simulations if state.raw is None else state.raw, state.history)
+        simulations = state.simulations if state.raw is None else state.raw
+        posterior = Posterior(self.prior, region.restrict(likelihood), sampler, summary, simulations.x_names)
+        return SequentialRun(posterior, simulations, state.history)
 
     def _proposal_likelihood(
         self, key: PRNGKeyArray, state: RoundState

@@ -71,6 +71,17 @@ def with_column_names(prior: Prior, simulations: Any) -> Prior:
     return Prior(list(prior.distributions), names)
 
 
+def x_names_of(simulations: Any) -> tuple[str, ...]:
+    """Return the names of the entries of x, or () if they have none."""
+    if isinstance(simulations, Simulations):
+        return simulations.x_names
+    if isinstance(simulations, SimulationStore):
+        return tuple(simulations.fact("x_names") or ())
+    if isinstance(simulations, Mapping):
+        simulations = simulations["theta"], simulations["x"]
+    return column_names(simulations[1])
+
+
 def valid_pairs(simulations: Any, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
     """Return valid rows of theta and x, or say what is wrong with them."""
     simulations = as_simulations(simulations, prior)

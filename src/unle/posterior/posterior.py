@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unle.arrays import as_array, as_count, as_seed, brief
+from unle.arrays import as_count, as_seed, brief, in_order
 from unle.compiling import key_of
 from unle.errors import InputError, UnleWarning
 from unle.models import AbstractLikelihood, AbstractSummary, TractableLikelihood, with_missing_data
@@ -50,6 +50,7 @@ class Posterior(eqx.Module):
         likelihood: of either kind: `TractableLikelihood` or `DoublyIntractableLikelihood`.
         sampler: how to draw; by default `TemperedSmc()` for the first kind and `Exchange()` for the second.
         summary: of x, that the likelihood is of; None if it is of x itself.
+        x_names: of the entries of x, if the simulations had names: those of an observation are put in this order.
 
     Example:
         >>> import unle
@@ -62,6 +63,7 @@ class Posterior(eqx.Module):
     likelihood: AbstractLikelihood
     sampler: Sampler | None = None
     summary: AbstractSummary | None = None
+    x_names: tuple[str, ...] = eqx.field(static=True, default=())
 
     def __check_init__(self):
         if self.sampler is not None:
@@ -218,7 +220,7 @@ class Posterior(eqx.Module):
     def _checked(self, x_o: Any, *, warn: bool = True) -> Float[np.ndarray, "rows dim_x"]:
         """Return x_o as rows, with a clear error or warning where it cannot be or may not be meant."""
         x_space = self.likelihood.space_of_x()
-        rows = as_array(x_o, "x_o")
+        rows = in_order(x_o, self.x_names)
         rows = rows[None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or rows.shape[0] < 1:
             raise InputError(f"expected x_o as one data vector or rows of them; got shape {rows.shape}.")
@@ -236,7 +238,7 @@ class Posterior(eqx.Module):
             )
         if self.summary is not None:
             return self._checked_summary(rows, warn=warn)
-        if warn and x_space is not None and (message := x_space.observation_warning(rows)):
+        if warn and x_space is not None and (message := x_space.observation_warning(rows, self.x_names)):
             warnings.warn(message, UnleWarning, stacklevel=4)
         return rows
 

@@ -8,6 +8,7 @@ modes right.  `Chains` runs any Markov kernel from prior draws and is local: fin
 
 import abc
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,6 +29,7 @@ from unle.samplers import (
     PerChainStepSize,
     Room,
     SharedStepSize,
+    SurrogateSweep,
     Sweep,
     TemperedPath,
     Whitening,
@@ -136,8 +138,12 @@ class TemperedSmc(AbstractPosteriorSampler):
     def _per_island(self, n: int) -> int:
         return -(-max(self.particles, n // 8) // self.islands)
 
-    def __call__(self, key, prior_draws, log_prior, log_likelihood, n, wanted=None, part=None):
-        """Run the islands side by side, or one of them."""
+    def __call__(self, key, prior_draws, log_prior, log_likelihood, n, wanted=None, part=None, log_cheap=None):
+        """Run the islands side by side, or one of them.
+
+        With `log_cheap`, an approximation of the log-likelihood, particles go from the prior to its posterior, and from
+        there to the posterior: most evaluations are cheap, and the draws are those of the log-likelihood.
+        """
         per_island = self._per_island(n)
         sweep = Sweep.for_dimension(prior_draws.shape[1]) if self.sweep is None else self.sweep
         particles = self.islands * per_island
@@ -145,17 +151,24 @@ class TemperedSmc(AbstractPosteriorSampler):
         wanted = jnp.asarray(n if wanted is None else wanted)
         kept = -(-wanted // particles)  # of each particle
 
+        temper = partial(tempered_smc, ess_target=self.ess_target)
+        end = {"settle": self.settle, "keep": Room(keep, kept)}
+
         def one_island(key, start):
-            return tempered_smc(
+            if log_cheap is None:
+                return temper(key, start, log_prior, log_likelihood, sweep=sweep, **end)
+            key_cheap, key = jr.split(key)
+            cheap = temper(key_cheap, start, log_prior, log_cheap, sweep=sweep, settle=0)
+            run = temper(
                 key,
-                start,
-                log_prior,
-                log_likelihood,
-                sweep=sweep,
-                ess_target=self.ess_target,
-                settle=self.settle,
-                keep=Room(keep, kept),
+                cheap.particles.positions,
+                lambda u: log_prior(u) + log_cheap(u),
+                lambda u: log_likelihood(u) - log_cheap(u),
+                sweep=SurrogateSweep.for_dimension(start.shape[1]),
+                **end,
             )
+            evidence = cheap.log_evidence + run.log_evidence
+            return run._replace(log_evidence=evidence, n_temperatures=cheap.n_temperatures, path=cheap.path)
 
         keys, starts = jr.split(key, self.islands), prior_draws.reshape(self.islands, per_island, -1)
         if part is None:

@@ -20,6 +20,7 @@ from unle.models import (
     MarginalGaussian,
     Normalised,
     TractableLikelihood,
+    in_the_middle,
 )
 from unle.posterior.doubly_intractable import AbstractDoublyIntractableSampler, Exchange
 from unle.posterior.posterior_samplers import DRAWS, AbstractPosteriorSampler, Sampled, TemperedSmc, doubled
@@ -183,19 +184,20 @@ def run_samplers(prior, likelihood, sampler, start_keys, keys, rows, is_row, n, 
 def _sampled(prior, likelihood, sampler, key_start, key, rows, is_row, n, wanted, part=None) -> Sampled:
     starts = starting_points(prior, sampler, key_start, n)
     prepared = jax.vmap(likelihood.prepare)(rows)
+
+    def log_density_of(likelihood, prepared):
+        return lambda u: log_likelihood(likelihood, prior.constrain(u), prepared, is_row) + _log_correction(prior, u)
+
     if isinstance(sampler, AbstractDoublyIntractableSampler):
         sampled = sampler(key, starts, _target(prior, likelihood, prepared), n, wanted)
     else:
         assert isinstance(likelihood, TractableLikelihood)  # by `check_kinds`
-        sampled = sampler(
-            key,
-            starts,
-            prior.log_density_unconstrained,
-            lambda u: log_likelihood(likelihood, prior.constrain(u), prepared, is_row) + _log_correction(prior, u),
-            n,
-            wanted,
-            **({} if part is None else {"part": part}),
-        )
+        options = {} if part is None else {"part": part}
+        cheap = in_the_middle(likelihood) if isinstance(sampler, TemperedSmc) else None
+        if cheap is not None:
+            options["log_cheap"] = log_density_of(cheap, jax.vmap(cheap.prepare)(rows))
+        log_target = log_density_of(likelihood, prepared)
+        sampled = sampler(key, starts, prior.log_density_unconstrained, log_target, n, wanted, **options)
     return sampled._replace(draws=jax.vmap(jax.vmap(prior.constrain))(sampled.draws))
 
 

@@ -38,7 +38,7 @@ from unle.samplers.particles import (
     systematic_indices,
 )
 from unle.samplers.step_size import AbstractStepSize, PerChainStepSize, SharedStepSize, StepSizeState
-from unle.samplers.sweep import Sweep, TemperedParticles
+from unle.samplers.sweep import SurrogateSweep, Sweep, TemperedParticles
 from unle.samplers.tempered import TemperedPath, TemperedRun, tempered_smc
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "Room",
     "SharedStepSize",
     "StepSizeState",
+    "SurrogateSweep",
     "SurrogateWalks",
     "Sweep",
     "TemperedInner",

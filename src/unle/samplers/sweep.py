@@ -156,6 +156,58 @@ class Sweep(eqx.Module):
         return walks, (normals[self.walks :], of_langevin)
 
 
+class SurrogateSweep(eqx.Module):
+    r"""A sweep where the reference is cheap and close to the target: most moves never look at the tilt.
+
+    Many walks under r alone end at a proposal y, and are reversible together. It is accepted with probability
+
+    $$\min(1, e^{\beta\,(\ell(y) - \ell(u))}),$$
+
+    which leaves $r\,e^{\beta\ell}$ invariant (Liu 2001, surrogate transitions) at the price of one evaluation.  A few
+    moves of the usual kind follow, for particles whose proposals are refused again and again.
+    """
+
+    walks: int = eqx.field(default=15, static=True)  # under the reference
+    moves: Sweep = Sweep(walks=3, langevin=0)  # under the target
+
+    @classmethod
+    def for_dimension(cls, dim: int) -> "SurrogateSweep":
+        """Return the sweep that mixes in this many dimensions."""
+        return cls() if dim <= FEW_DIMENSIONS else cls(moves=Sweep(walks=2, langevin=2))
+
+    def __call__(
+        self,
+        numbers: Float[Array, " many"],
+        particles: TemperedParticles,
+        log_reference: LogDensity,
+        log_tilt: LogDensity,
+        *,
+        temperature: Float[Array, ""],
+        step_state: StepSizeState,
+    ) -> tuple[TemperedParticles, StepSizeState, SweepInfo]:
+        """Move all particles; arguments as those of a `Sweep`."""
+        n, dim = particles.positions.shape
+        under_reference = Sweep(walks=self.walks, langevin=0)
+        decisions, numbers, others = jnp.split(numbers, [n, n + under_reference.numbers_needed(n, dim)])
+        moved, _, _ = under_reference(
+            numbers,
+            particles._replace(log_tilt=jnp.zeros(n)),
+            log_reference,
+            lambda position: jnp.zeros(()),
+            temperature=jnp.ones(()),
+            step_state=step_state,
+        )
+        proposed = _guarded(moved.positions, moved.log_reference, jax.vmap(log_tilt)(moved.positions))
+        log_ratio = temperature * (proposed.log_tilt - particles.log_tilt)
+        log_ratio = jnp.where(is_unevaluated(particles), 0.0, log_ratio)
+        particles, _, _ = _accept(0.5 + 0.5 * decisions, particles, proposed, log_ratio)
+        return self.moves(others, particles, log_reference, log_tilt, temperature=temperature, step_state=step_state)
+
+    def numbers_needed(self, n: int, dim: int) -> int:
+        """Return how many random numbers a sweep over n particles takes."""
+        return n + Sweep(walks=self.walks, langevin=0).numbers_needed(n, dim) + self.moves.numbers_needed(n, dim)
+
+
 def unevaluated(positions: Float[Array, "particle dim"]) -> TemperedParticles:
     """Return particles whose first move evaluates the densities where they are.
 

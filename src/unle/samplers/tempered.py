@@ -29,7 +29,7 @@ from unle.errors import InputError
 from unle.samplers.kernels import LogDensity
 from unle.samplers.particles import Room, ess, largest_log_power, log_mean_exp, systematic_indices
 from unle.samplers.step_size import StepSizeState
-from unle.samplers.sweep import LANGEVIN_STEP, Sweep, TemperedParticles, unevaluated
+from unle.samplers.sweep import LANGEVIN_STEP, SurrogateSweep, Sweep, TemperedParticles, unevaluated
 
 SMALLEST_LOG_INCREMENT = -25.0  # of the temperature: log-likelihoods may span e^25
 BISECTIONS = 30
@@ -66,7 +66,7 @@ class TemperedRun(NamedTuple):
 class _Settings(NamedTuple):
     log_reference: LogDensity
     log_tilt: LogDensity
-    sweep: Sweep
+    sweep: Sweep | SurrogateSweep
     ess_target: float
     max_sweeps: int
     settle: int
@@ -93,7 +93,7 @@ def tempered_smc(
     log_reference: LogDensity,  # log r of one point; normalised, if the evidence is to be
     log_tilt: LogDensity,  # l of one point, finite almost everywhere in the support of the target
     *,
-    sweep: Sweep | None = None,  # the moves made at each temperature, and between kept draws
+    sweep: Sweep | SurrogateSweep | None = None,  # the moves made at each temperature, and between kept draws
     ess_target: float = 0.6,  # ESS/N to come down to with each temperature. Higher is slower and safer.
     # at each temperature. A new temperature is tried as soon as the positions correlate by less than one half, in every
     # coordinate, with those before the sweeps.

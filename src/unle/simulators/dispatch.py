@@ -40,6 +40,7 @@ LARGEST_GROWTH = 8  # of a piece over the one before: the first timings may misl
 TRIES = 5  # of a simulation whose worker is lost every time
 FIRST_FAILURES = 8  # of an executor that has done nothing else: then it will not recover
 INTERRUPT_SECONDS = 3.0  # after Ctrl-C, for pieces of work that are under way
+ROUNDING = 1e-6  # relative; between parameters of one seed on two machines
 QUIET_SECONDS = 10.0  # without a result, after which a warning says why
 
 
@@ -82,10 +83,11 @@ def claim_round(store: SimulationStore, theta: Float[np.ndarray, "n dim"], seed:
     wanted = {"seed": int(seed), "n": n, "theta_sha256": _digest(theta)}
     starts = [] if known is None else known.get("starts", [])
     if known is not None and any(known.get(key) != value for key, value in wanted.items()):
-        begins_alike = n > known["n"] and known["theta_sha256"] == _digest(theta[: known["n"]])
-        if known["seed"] != seed or not begins_alike or store.count() > store.count(round):
+        begins_alike = known["theta_sha256"] == _digest(theta[: known["n"]]) or _is_close(theta, store, round)
+        is_last = n == known["n"] or store.count() == store.count(round)
+        if known["seed"] != seed or n < known["n"] or not begins_alike or not is_last:
             raise StoreError(f"{store.path} already holds other simulations of round {round}: {_other(known, wanted)}.")
-        starts = [*starts, known["n"]]
+        starts = [*starts, known["n"]] if n > known["n"] else starts
     if known is None or known["n"] != n:
         store.remember(name, wanted | ({"starts": starts} if starts else {}))
     return tuple(starts)
@@ -95,6 +97,14 @@ def _other(known: dict, wanted: dict) -> str:
     if known["seed"] == wanted["seed"] and wanted["n"] < known["n"]:
         return f"{known['n']} of them, and {wanted['n']} were asked for; try n={known['n']}, or another file"
     return "another " + ", ".join(key.removesuffix("_sha256") for key in wanted if known.get(key) != wanted[key])
+
+
+def _is_close(theta: Float[np.ndarray, "n dim"], store: SimulationStore, round: int) -> bool:
+    """Return whether the simulated parameters are these but for rounding: another machine may round otherwise."""
+    rows = store.read(round)
+    if not len(rows.id) or rows.id.max() >= len(theta) or rows.theta.shape[1] != theta.shape[1]:
+        return False
+    return np.allclose(rows.theta, theta[rows.id], rtol=ROUNDING, atol=ROUNDING * float(np.abs(theta).max()))
 
 
 def _digest(theta: np.ndarray) -> str:

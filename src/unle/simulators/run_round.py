@@ -32,7 +32,8 @@ from unle.progress import AbstractBar, progress
 from unle.simulators.dispatch import Blocks, Plan, claim_round, dispatch
 from unle.simulators.jax_simulators import JaxSimulator
 from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, explains, run_piece
-from unle.simulators.simulations import FIRST_EXPLAINED_TRIES, FIRST_TRIES, Simulations, Writer
+from unle.simulators.simulations import FIRST_EXPLAINED_TRIES, FIRST_TRIES, Simulations, Writer, count_reasons
+from unle.simulators.subprocess_simulator import Command
 from unle.simulators.workers import Work, process_executor, serialise
 from unle.store import SimulationStore
 
@@ -105,7 +106,15 @@ def simulate(
     check_simulator(simulator, prior)
     theta = np.asarray(prior.sample(n, seed=seed), dtype=np.float64)
     options = {"workers": workers, "executor": executor, "timeout": timeout, "isolate": isolate}
-    return simulate_at(simulator, theta, seed=seed, round=round, store=store, **options)
+    simulations = simulate_at(simulator, theta, seed=seed, round=round, store=store, **options)
+    if not simulations.valid.any():
+        warnings.warn(
+            f"no simulation is valid ({count_reasons(simulations.reasons)}); try the simulator by itself: "
+            "simulator(prior.sample(1)[0], np.random.default_rng(0)).",
+            UnleWarning,
+            stacklevel=2,
+        )
+    return simulations
 
 
 def simulate_at(
@@ -144,6 +153,8 @@ def check_simulator(simulator: Any, prior: Any = None) -> None:
         raise InputError(f"expected a simulator, a function of theta and rng; got a {type(simulator).__name__}")
     if prior is not None and not _has_samples(prior):
         raise InputError(f"expected a Prior; got a {type(prior).__name__}; try unle.Prior(...) around it.")
+    if isinstance(simulator, Command) and simulator.names and hasattr(prior, "names"):
+        _check_names(simulator.names, prior)
     function = simulator.function if isinstance(simulator, Batched) else simulator
     try:
         signature = inspect.signature(function)
@@ -158,6 +169,16 @@ def check_simulator(simulator: Any, prior: Any = None) -> None:
             f"try `def simulator(theta, rng)`, with random numbers from rng, and @unle.batched above it if theta is to "
             "be a whole batch."
         ) from None
+
+
+def _check_names(names: tuple[str, ...], prior: Any) -> None:
+    """Refuse a program whose parameters have other names, or another order, than those of the prior."""
+    is_named = not getattr(prior, "has_made_up_names", False)
+    if len(names) != len(prior.names) or (is_named and names != tuple(prior.names)):
+        raise InputError(
+            f"expected a command with the names of the prior, in its order; got {', '.join(names)}; "
+            f"try names={list(prior.names)}."
+        )
 
 
 def simulate_into(

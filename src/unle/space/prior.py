@@ -23,6 +23,7 @@ from unle.space.bijections import AbstractBijection, Ordered, bijection_of, unwr
 from unle.space.prior_formats import as_block, as_numpyro, check_density, named_blocks
 
 LIMIT_DRAWS = 10_000  # behind the quantiles of `limits`
+ROWS_AT_ONCE = 1024  # of a sample
 SHOWN = 5  # parameters in `repr`
 
 Numbers = ArrayLike | Sequence[Any]  # what a user may write for a vector: an array, a list, one number
@@ -136,7 +137,10 @@ class Prior(eqx.Module):
 
         Row i depends on (seed, i) only, so that a longer sample begins with the shorter one.
         """
-        return np.asarray(_draw_rows(self, jr.key(as_seed(seed)), jnp.arange(as_count(n))), dtype=np.float32)
+        n, key = as_count(n), jr.key(as_seed(seed))
+        # Always as many at once: what a compiler makes of a loop, and the last bits with it, depends on its length.
+        blocks = [_draw_rows(self, key, first + jnp.arange(ROWS_AT_ONCE)) for first in range(0, n, ROWS_AT_ONCE)]
+        return np.concatenate(jax.device_get(blocks))[:n].astype(np.float32)
 
     def log_prob(self, theta: Any) -> Float[Array, "*n"]:
         """Return log p(theta) of one theta, shape (d,), or of n, shape (n, d); -inf outside the support."""

@@ -189,14 +189,14 @@ class XSpace(eqx.Module):
             return self._check_row(rows, names)
         return [f"row {r}: {line}" for r, row in enumerate(rows) for line in self._check_row(row, names)]
 
-    def observation_warning(self, rows: Float[np.ndarray, "n dim_x"]) -> str | None:
+    def observation_warning(self, rows: Float[np.ndarray, "n dim_x"], names: Sequence[str] = ()) -> str | None:
         """Return one sentence about all coordinates in which an observation is unlike every simulation, or None."""
         rows, inner = rows[:CHECKED_ROWS], (np.asarray(self.low, float) + np.asarray(self.high, float)) / 2
         if np.isnan(rows).any():
             if self.redundant:  # which may follow from what is missing
                 return None
             rows = np.where(np.isnan(rows), inner, rows)  # of what is missing there is nothing to say
-        lines = self.check_observation(rows[0] if len(rows) == 1 else rows)
+        lines = self.check_observation(rows[0] if len(rows) == 1 else rows, names or None)
         more = f"; and {len(lines) - SHOWN_LINES} more such coordinates" if len(lines) > SHOWN_LINES else ""
         return "; ".join(lines[:SHOWN_LINES]) + more if lines else None
 

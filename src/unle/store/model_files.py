@@ -46,7 +46,7 @@ from unle.store.safe_files import plain, read_json, versions, write_atomically, 
 from unle.store.storable_classes import FUNCTIONS, Refusal, class_name, find_class, function_name
 
 FORMAT = 1
-ADDED = {"Posterior": ("summary",)}  # fields that older files lack, by class: None for them
+ADDED: dict[str, dict[str, Any]] = {"Posterior": {"summary": None, "x_names": ()}}  # fields that older files lack
 
 
 def save_module(path: str | Path, module: Any, *, note: Mapping[str, Any] | None = None) -> None:
@@ -218,7 +218,7 @@ def _build_module(cls: type, fields: dict[str, Any]) -> Any:
     """Set the fields without calling `__init__`, as jax does when it rebuilds a tree; then check them."""
     known = {field.name for field in dataclasses.fields(cls)}
     if cls.__name__ in ADDED:  # fields that older files lack
-        fields = dict.fromkeys(ADDED[cls.__name__]) | fields
+        fields = ADDED[cls.__name__] | fields
     if set(fields) != known:
         odd = ", ".join(sorted(set(fields) ^ known))
         raise Refusal(f"{cls.__name__} has other fields in this version of the library ({odd})")
