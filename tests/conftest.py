@@ -38,7 +38,7 @@ _cache.enable_compile_cache()
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # Files that take longest come first: a long file that begins last leaves all processes but one waiting.
-LONG = ("methods", "test_cli.py", "statistical", "report", "train", "posterior", "samplers", "diagnose")
+LONG = ("summaries", "methods", "test_cli.py", "statistical", "report", "train", "posterior", "samplers", "diagnose")
 # Files that share fixtures of the session, and programs: they stay together.
 TOGETHER = {f"tests/methods/{name}.py": "small AUNLE" for name in ("test_aunle", "test_laws")}
 PROCESSES = {}  # group of tests -> the processes that ran some of them

@@ -93,8 +93,8 @@ def test_a_topped_up_run_is_interrupted_resumed_and_equal_to_the_one_made_at_onc
 @pytest.mark.slow
 def test_a_sequential_run_keeps_its_rounds_and_adds_further_ones(folder):
     out = folder / "run"
-    run = ("run", folder / "model.py", "--method", "sunle", "--rounds", 2, *QUICK, "--out", out)
-    assert unle(*run, "--budget", 100).exit_code == 0
+    run = ("run", folder / "model.py", "--method", "sunle", *QUICK, "--out", out)
+    assert unle(*run, "--budget", 100, "--rounds", 2).exit_code == 0
     first = Simulations.load(out)
     done = unle(*run, "--budget", 200)
     assert done.exit_code == 0, done.output

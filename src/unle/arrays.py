@@ -14,7 +14,17 @@ import numpy as np
 
 from unle.errors import InputError
 
-__all__ = ["as_array", "as_count", "as_seed", "brief", "column_names", "entry_names", "in_order", "with_names"]
+__all__ = [
+    "as_array",
+    "as_count",
+    "as_seed",
+    "brief",
+    "column_names",
+    "entry_names",
+    "in_order",
+    "name_of_entry",
+    "with_names",
+]
 
 LARGEST_COUNT = 2**31 - 1
 SEEDS = range(-(2**63), 2**63)  # what a key of JAX is made from
@@ -112,6 +122,8 @@ def in_order(x_o: Any, names: Sequence[str]) -> np.ndarray:
         >>> in_order({"sd": 2.0, "mean": 0.1}, ["mean", "sd"]).tolist()
         [0.1, 2.0]
     """
+    if isinstance(x_o, Mapping) and any(np.ndim(part) for part in x_o.values()) and not set(x_o) >= set(names):
+        x_o = _entry_by_entry(x_o)
     array, own = as_array(x_o, "x_o"), entry_names(x_o)
     if not own or not names or own == tuple(names):
         return array
@@ -123,6 +135,27 @@ def in_order(x_o: Any, names: Sequence[str]) -> np.ndarray:
             "try these names, or numbers without names in this order."
         )
     return array[..., [own.index(name) for name in names]]
+
+
+def _entry_by_entry(fields: Mapping[str, Any]) -> dict[str, float]:
+    """Return what a simulator would return as a dictionary of arrays, with a name for each number."""
+    entries = {}
+    for name, part in fields.items():
+        part = as_array(part, name)
+        for place in np.ndindex(*part.shape):
+            entries[name_of_entry(name, place, part.shape)] = part[place]
+    return entries
+
+
+def name_of_entry(name: str, place: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """Return the name of one number of a named array: x, or x[0], x[1], ...
+
+    Example:
+        >>> from unle.arrays import name_of_entry
+        >>> name_of_entry("x", (1,), (3,))
+        'x[1]'
+    """
+    return name if shape in ((), (1,)) else f"{name}[{', '.join(map(str, place))}]"
 
 
 def with_names(rows: np.ndarray, names: Sequence[str]) -> Any:

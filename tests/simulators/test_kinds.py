@@ -142,7 +142,8 @@ def test_a_jax_simulator_goes_on_where_it_stopped(on_device, tmp_path):
 
 
 def test_a_jax_simulator_that_cannot_be_traced_says_why():
-    sims = simulate(jax_simulator(lambda key, theta: theta if theta[0] > 0 else -theta, batch=8), Box(), 5)
+    with pytest.warns(UnleWarning, match="no simulation is valid"):
+        sims = simulate(jax_simulator(lambda key, theta: theta if theta[0] > 0 else -theta, batch=8), Box(), 5)
     assert "TracerBoolConversionError" in sims.reasons[0]
     assert sims.first_traceback is not None
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import unle
-from unle.errors import InputError, StoreError
+from unle.errors import InputError, StoreError, UnleWarning
 from unle.simulators import Simulations, batched, simulate, simulate_at
 from unle.store import SimulationStore
 
@@ -132,7 +132,8 @@ def test_the_first_traceback_is_kept():
     def simulator(theta, rng):
         raise ValueError("too stiff\nsecond line")
 
-    sims = simulate(simulator, Box(), 4)
+    with pytest.warns(UnleWarning, match="no simulation is valid"):
+        sims = simulate(simulator, Box(), 4)
     assert sims.reasons == ("ValueError: too stiff",) * 4
     assert sims.first_traceback is not None
     assert "in simulator" in sims.first_traceback

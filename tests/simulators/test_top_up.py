@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from unle.errors import StoreError
-from unle.simulators import Simulations, batched, jax_simulator, run_round, simulate
+from unle.simulators import Simulations, batched, jax_simulator, run_round, simulate, simulate_into
 from unle.simulators.dispatch import Blocks
 from unle.store import SimulationStore
 
@@ -122,3 +122,19 @@ def test_what_is_no_top_up_is_refused(store):
     with pytest.raises(StoreError, match="other simulations of round 0"):
         simulate(noisy, Box(), 70, store=store)
     assert len(Simulations.from_store(store)) == 60
+
+
+def test_parameters_that_another_machine_rounds_otherwise_are_the_same(tmp_path):
+    theta = np.random.default_rng(0).uniform(size=(6, 2))
+    calls = []
+
+    def simulator(theta, rng):
+        calls.append(theta)
+        return theta
+
+    with SimulationStore(tmp_path / "s.sqlite") as store:
+        simulate_into(store, simulator, theta[:4])
+        simulate_into(store, simulator, theta * (1 + 1e-7))  # more of them, rounded otherwise
+        assert len(calls) == store.count(0) == 6
+        with pytest.raises(StoreError, match="other simulations of round 0"):
+            simulate_into(store, simulator, theta * 1.001)

@@ -403,3 +403,11 @@ def test_a_distribution_without_density_is_refused():
 
     with pytest.raises(InputError, match="Sampler lacks one of them"):
         Prior(Sampler())
+
+
+def test_a_draw_does_not_depend_on_how_many_are_made():
+    """Rejection samplers round otherwise in loops of other lengths: rows must be drawn in blocks of one length."""
+    prior = Prior({"p": dist.Beta(4.0, 6.0), "rate": dist.Gamma(2.0), "x": dist.Normal(0.0, 1.0)})
+    longest = prior.sample(3000, seed=3)
+    for n in (1, 1000, 1025, 2000):
+        assert np.array_equal(prior.sample(n, seed=3), longest[:n])

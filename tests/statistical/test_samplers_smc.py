@@ -14,6 +14,7 @@ from blackjax.smc.resampling import systematic
 from jax.scipy.special import gammaln, ndtr
 from jax.scipy.stats import norm
 
+from unle.posterior import TemperedSmc
 from unle.samplers import Particles, Path, SharedStepSize, bridge, run_chains, tempered_smc
 
 Z = 4.5  # Student's t with 15 degrees of freedom: false alarms 4e-4 per comparison
@@ -143,6 +144,36 @@ def test_tempered_smc_is_right(name):
     assert ratio.std() < 0.3
     assert abs(t_scores(ratio, 1.0)) < Z, ratio
     assert abs(t_scores(ratio * 1.5, 1.0)) > Z  # companion: an evidence off by a half is seen
+
+
+CHEAP = {  # log-likelihoods in place of N(1; u, 0.3^2) in each of two coordinates
+    "close": lambda u: jnp.sum(norm.logpdf(1.1, u, 0.35)),
+    "narrower": lambda u: jnp.sum(norm.logpdf(0.9, u, 0.22)),
+    "far": lambda u: jnp.sum(norm.logpdf(0.0, u, 0.4)),
+    "constant": lambda u: 0.0 * u[0],
+}
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_draws_do_not_depend_on_the_cheap_density_that_leads_to_them(name):
+    def log_likelihood(u):
+        return jnp.sum(norm.logpdf(1.0, u, 0.3))
+
+    sampler = TemperedSmc(islands=ISLANDS, particles=ISLANDS * PARTICLES)
+    n = ISLANDS * PARTICLES
+    prior_draws = jr.normal(jr.key(1), (n, 2))
+    sampled = sampler(jr.key(0), prior_draws, log_reference, log_likelihood, n, log_cheap=CHEAP[name])
+    variance = 1 / (1 + 1 / 0.3**2)
+    z = (np.asarray(sampled.draws) - variance / 0.3**2) / np.sqrt(variance)
+    scores = t_scores(np.concatenate([z.mean(axis=1), (z**2).mean(axis=1)], axis=1), np.repeat([0.0, 1.0], 2))
+    assert (abs(scores) < Z).all(), scores
+    log_evidence = 2 * norm.logpdf(1.0, 0.0, np.sqrt(1 + 0.3**2))
+    ratio = np.exp(np.asarray(sampled.log_evidence, float) - float(log_evidence))
+    assert abs(t_scores(ratio, 1.0)) < Z, ratio
+    # Companion: the cheap density's own posterior is not this one.
+    wrong = sampler(jr.key(0), prior_draws, log_reference, CHEAP[name], n)
+    z = (np.asarray(wrong.draws) - variance / 0.3**2) / np.sqrt(variance)
+    assert abs(t_scores(z.mean(axis=1), 0.0)).max() > Z
 
 
 def test_local_chains_get_the_weights_of_modes_wrong():

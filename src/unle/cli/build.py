@@ -8,7 +8,7 @@ from unle.errors import InputError
 from unle.methods import AUNLE, NLE, SMNLE, SNLE, SUNLE, ByExchange, Divi, Online, Tilted
 from unle.methods.abstract_method import round_sizes
 from unle.methods.sunle import PROPOSALS
-from unle.methods.training_pairs import as_bytes
+from unle.methods.training_pairs import FEWEST, as_bytes
 from unle.models import Maf, SplineFlow
 from unle.train import Descent, EnergyTraining, LearnedSummary, ScoreMatching
 
@@ -88,6 +88,10 @@ def check_settings(settings: RunSettings) -> None:
         raise InputError(f"expected --proposals to be {', '.join(PROPOSALS)}; got {settings.proposals!r}.")
     if settings.sizes is not None and settings.budget is not None:
         round_sizes(settings.budget, settings.sizes)
+    elif settings.budget is not None and settings.budget < FEWEST:
+        raise InputError(
+            f"expected a budget of {FEWEST} simulations or more; got {settings.budget}; try --budget 1000."
+        )
     if settings.memory is not None and settings.is_sequential:
         raise InputError("expected --memory with --method aunle, nle or smnle: rounds are held in memory as a whole.")
     as_bytes(settings.memory)

@@ -54,7 +54,7 @@ def demo(
         assert draws is not None
         score = inference.check_exact(request, draws, stages)
         with stages.stage("figure", "Drawing the figure"):
-            reference = model.task.reference(x_o[0], DRAWS, seed=seed)
+            reference = model.task.reference(x_o.rows[0], DRAWS, seed=seed)
             title = f"Two Moons from {BUDGET:,} simulations: C2ST {score:.3f}"
             (first, second), density = density_grid(posterior, draws)
             grid = first, second, density.T

@@ -1,7 +1,7 @@
 """From a model to draws, in a run directory, one stage after the other; what a directory holds is not done again."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from unle.cli.observation import Observation
 from unle.cli.output import say_traceback
 from unle.cli.sequential import fit_in_rounds
 from unle.cli.settings import ExecutorOptions, RunSettings
-from unle.cli.top_up import create_or_top_up
+from unle.cli.top_up import FIRST_ROUNDS, create_or_top_up
 from unle.diagnose import c2st_fast
 from unle.errors import InputError, StoreError
 from unle.methods import AbstractSequential
@@ -49,6 +49,15 @@ class Request:
             "simulations_sha256": self.simulations_sha256,
         }
         return record | ({"x_o": None} if self.x_o is None else self.x_o.record())
+
+
+def as_begun(settings: RunSettings, path: Path) -> RunSettings:
+    """Return the settings with the rounds of the run that the directory holds, if no others are asked for."""
+    stored = RunDirectory.open(path).settings if (path / "run.json").is_file() else {}
+    rounds = stored.get(FIRST_ROUNDS, stored.get("rounds"))
+    if settings.rounds is not None or rounds is None or not settings.is_sequential:
+        return settings
+    return replace(settings, rounds=",".join(map(str, rounds)) if isinstance(rounds, list) else str(rounds))
 
 
 def open_run(path: Path, request: Request) -> RunDirectory:

@@ -64,7 +64,7 @@ def run(
         given = None if simulations is None else _load(simulations, loaded.prior.names)
         request = inference.Request(
             model=loaded,
-            settings=settings.with_defaults(None if given is None else len(given)),
+            settings=inference.as_begun(settings, directory).with_defaults(None if given is None else len(given)),
             x_o=x_o,
             simulations=given,
             simulations_sha256=None if given is None else given.digest(),

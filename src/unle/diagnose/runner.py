@@ -181,6 +181,8 @@ def check(
     Returns:
         `Findings`: `print` shows the verdict and its reasons.
     """
+    if isinstance(posterior, Draws):
+        raise InputError("expected the posterior before its draws; got them the other way round.")
     if simulator is not None:
         check_simulator(simulator)
     amortised = not isinstance(simulations, SequentialRun)

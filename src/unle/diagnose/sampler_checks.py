@@ -229,7 +229,7 @@ def ensemble_agreement(
     typical, largest = float(disagreement.mean()), float(disagreement.max())
     verdict = grade(typical, DISAGREEMENT)
     advice = (
-        "The members agree: another seed would have said the same."
+        "The members agree: another seed would have said much the same. What all of them miss does not show here."
         if verdict == "good"
         else "The members disagree at x_o: there are too few simulations like it; simulate more."
     )

@@ -128,6 +128,8 @@ class Posterior(eqx.Module):
             sampler: as in `sample`.
             condition: as in `sample`.
         """
+        if np.ndim(n) and not any(np.ndim(x_o) for x_o in observations):
+            raise InputError("expected x_o before the number of draws; got them the other way round.")
         n, seed = as_count(n), as_seed(seed)
         sampler = next(one for one in (sampler, self.sampler, default_sampler(self.likelihood)) if one is not None)
         check_kinds(self.likelihood, sampler)
@@ -197,6 +199,9 @@ class Posterior(eqx.Module):
     @classmethod
     def load(cls, path: str | Path) -> "Posterior":
         """Read what `save` wrote."""
+        if fits := sorted(Path(path).glob("rounds/*/likelihood.json")):
+            hint = f"Posterior.load({str(fits[-1].with_suffix(''))!r})"
+            raise InputError(f"expected a saved posterior; {path} is the directory of a run; try {hint}.")
         loaded = load_module(Path(path))
         if not isinstance(loaded, cls):
             raise InputError(f"expected a saved posterior at {path}; got a {type(loaded).__name__}.")

@@ -142,7 +142,8 @@ class TemperedSmc(AbstractPosteriorSampler):
         """Run the islands side by side, or one of them.
 
         With `log_cheap`, an approximation of the log-likelihood, particles go from the prior to its posterior, and from
-        there to the posterior: most evaluations are cheap, and the draws are those of the log-likelihood.
+        there to the posterior: most evaluations are cheap, and the draws are those of the log-likelihood.  It should
+        not be much narrower than the log-likelihood: particles would have far to go.
         """
         per_island = self._per_island(n)
         sweep = Sweep.for_dimension(prior_draws.shape[1]) if self.sweep is None else self.sweep
@@ -157,6 +158,9 @@ class TemperedSmc(AbstractPosteriorSampler):
         def one_island(key, start):
             if log_cheap is None:
                 return temper(key, start, log_prior, log_likelihood, sweep=sweep, **end)
+            return through(log_cheap, key, start)
+
+        def through(log_cheap, key, start):
             key_cheap, key = jr.split(key)
             cheap = temper(key_cheap, start, log_prior, log_cheap, sweep=sweep, settle=0)
             run = temper(

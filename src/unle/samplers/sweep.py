@@ -25,11 +25,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from unle.errors import InputError
 from unle.samplers.kernels import LogDensity
-from unle.samplers.particles import Whitening, choose_rows, fit_whitening
+from unle.samplers.particles import Whitening, choose_rows, ess, fit_whitening
 from unle.samplers.step_size import SharedStepSize, StepSizeState
 
 FEW_DIMENSIONS = 5  # up to here random walks mix as well as Langevin moves, without gradients
@@ -42,6 +42,7 @@ GAUSSIAN_SHARE = 0.15  # of the walks take Gaussian steps: they can leave the sp
 JUMP_SHARE = 0.3  # of the walks take a difference at full length: jumps from mode to mode
 PARTIAL_SHARE = 0.7  # of the differences are applied to a random few of the coordinates only,
 PARTIAL_NORMAL = 0.524  # each with probability .3, that of a normal number above this one
+CLOSE = 0.5  # effective sample size of weights, as a share, from which on a reference counts as close to its target
 WALK_UNIFORMS = 6  # that a walk of one particle takes
 
 
@@ -96,6 +97,7 @@ class Sweep(eqx.Module):
         *,
         temperature: Float[Array, ""],  # beta; at 0 particles are evaluated, and do not move
         step_state: StepSizeState,  # of the controller of the Langevin step size, `LANGEVIN_STEP`
+        n_walks: Int[Array, ""] | None = None,  # walks to make, if fewer
     ) -> tuple[TemperedParticles, StepSizeState, SweepInfo]:
         """Move all particles."""
         whitening = fit_whitening(particles.positions)
@@ -111,9 +113,10 @@ class Sweep(eqx.Module):
                 particles, acceptance = walk_once(
                     randomness, particles, log_reference, log_tilt, temperature, whitening, archive
                 )
-                return particles, total + acceptance / self.walks
+                return particles, total + acceptance / wanted
 
-            walks = jnp.where(temperature > 0.0, self.walks, 1)  # at 0 one evaluates the particles
+            wanted = self.walks if n_walks is None else n_walks
+            walks = jnp.where(temperature > 0.0, wanted, 1)  # at 0 one evaluates the particles
             particles, walk_acceptance = jax.lax.fori_loop(0, walks, walk, (particles, jnp.zeros(())))
 
         if self.langevin:
@@ -163,17 +166,18 @@ class SurrogateSweep(eqx.Module):
 
     $$\min(1, e^{\beta\,(\ell(y) - \ell(u))}),$$
 
-    which leaves $r\,e^{\beta\ell}$ invariant (Liu 2001, surrogate transitions) at the price of one evaluation.  A few
-    moves of the usual kind follow, for particles whose proposals are refused again and again.
+    which leaves $r\,e^{\beta\ell}$ invariant (Liu 2001, surrogate transitions) at the price of one evaluation.  Moves
+    of the usual kind follow: one walk where r is close to the target, all of them where it is not, and proposals are
+    refused again and again.
     """
 
     walks: int = eqx.field(default=15, static=True)  # under the reference
-    moves: Sweep = Sweep(walks=3, langevin=0)  # under the target
+    moves: Sweep = Sweep(walks=15, langevin=0)  # under the target
 
     @classmethod
     def for_dimension(cls, dim: int) -> "SurrogateSweep":
         """Return the sweep that mixes in this many dimensions."""
-        return cls() if dim <= FEW_DIMENSIONS else cls(moves=Sweep(walks=2, langevin=2))
+        return cls() if dim <= FEW_DIMENSIONS else cls(walks=30, moves=Sweep(walks=15, langevin=1))
 
     def __call__(
         self,
@@ -201,7 +205,17 @@ class SurrogateSweep(eqx.Module):
         log_ratio = temperature * (proposed.log_tilt - particles.log_tilt)
         log_ratio = jnp.where(is_unevaluated(particles), 0.0, log_ratio)
         particles, _, _ = _accept(0.5 + 0.5 * decisions, particles, proposed, log_ratio)
-        return self.moves(others, particles, log_reference, log_tilt, temperature=temperature, step_state=step_state)
+        tilt = jnp.where(jnp.isfinite(particles.log_tilt), particles.log_tilt, 0.0)
+        is_close = jnp.minimum(ess(tilt), ess(-tilt)) > CLOSE  # weights from one density to the other, and back
+        return self.moves(
+            others,
+            particles,
+            log_reference,
+            log_tilt,
+            temperature=temperature,
+            step_state=step_state,
+            n_walks=jnp.where(is_close, 1, self.moves.walks),
+        )
 
     def numbers_needed(self, n: int, dim: int) -> int:
         """Return how many random numbers a sweep over n particles takes."""

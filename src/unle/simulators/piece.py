@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from unle.arrays import name_of_entry
+
 LONGEST_REASON = 200  # characters
 # Rows per call of a batched simulator. The same on every machine: the seed of a call is that of its first row.
 BLOCK_ROWS = 256
@@ -62,7 +64,8 @@ def flatten(result: Any) -> tuple[Float[np.ndarray, "dim_x"], tuple[str, ...]]:
         x = np.atleast_1d(_numbers(result))
         if x.ndim != 1 or x.size == 0:
             raise WrongResult(
-                f"wrong shape: expected one data vector; got an array of shape {x.shape}; try np.ravel(x)"
+                f"wrong shape: expected one data vector; got an array of shape {x.shape}; try np.ravel(x), "
+                "or @unle.batched if theta is to be a batch of rows"
             )
         return x, ()
     rows, names = _join({name: _numbers(value)[None] for name, value in fields.items()})
@@ -150,9 +153,7 @@ def _join(parts: Mapping[Any, np.ndarray]) -> tuple[np.ndarray, tuple[str, ...]]
 
 
 def _entry_names(name: str, shape: tuple[int, ...]) -> list[str]:
-    if shape in ((), (1,)):
-        return [name]
-    return [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(*shape)]
+    return [name_of_entry(name, place, shape) for place in np.ndindex(*shape)]
 
 
 def generator(seed: int, round: int, id: int) -> np.random.Generator:

@@ -76,6 +76,9 @@ def condition_prior(prior: Prior, condition: Mapping[str, Any]) -> ConditionalPr
         >>> condition_prior(prior, {"beta": 0.4}).free
         (1,)
     """
+    if not isinstance(condition, Mapping):
+        example = f'{{"{prior.names[0]}": 0.4}}'
+        raise InputError(f"expected `condition` as values by name; got a {type(condition).__name__}; try {example}.")
     low, high = prior.bounds
     fixed = dict(_place_and_value(name, value, prior, low, high) for name, value in condition.items())
     free = [i for i in range(prior.dim) if i not in fixed]
