@@ -304,3 +304,11 @@ def test_draws_are_exported(story, tmp_path):
         export_draws(story.draws, path)
     with pytest.raises(InputError, match=r"\.nc, \.zarr or \.csv"):
         export_draws(story.draws, tmp_path / "draws.xls")
+
+
+def test_numbers_of_the_observation_have_the_names_of_the_simulations(story, page, tmp_path):
+    assert "rest &lt;b&gt; = -0.12" not in page
+    named = replace(story.posterior, x_names=("mean", "sd", "count", "rest <b>"))
+    path = write_report(story.run, named, story.draws, story.findings, tmp_path / "named.html")
+    text = path.read_text(encoding="utf-8")
+    assert "mean = 0.2; sd = -0.3; count = 0.1; rest &lt;b&gt; = -0.12" in " ".join(text.split())

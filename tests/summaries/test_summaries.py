@@ -319,6 +319,21 @@ def test_a_model_of_a_summary_has_no_evidence_of_x(normal, given):
 
 
 def test_rounds_learn_the_summary_once():
+    x_o = scales(1, seed=9)[1][0]
+    summary = LearnedSummary(iterations=50, width=16, network="set")
+    sunle = unle.SUNLE(POSITIVE, summary=summary, **QUICK)
+    state, seen = sunle.begin(x_o, budget=900, rounds=[600, 300]).with_simulations(scales(600))
+    again, seen_again = state.with_simulations(scales(300, seed=1))
+    assert again.summary is state.summary
+    assert again.raw.x.shape == (900, LENGTH)
+    assert seen.x.shape[1] == seen_again.x.shape[1] == again.x_o.shape[1] < LENGTH
+    assert np.allclose(again.x_o, state.summary(x_o[None]))
+    with pytest.raises(InputError, match="finite summary"):
+        sunle.begin(np.full(LENGTH, np.nan), budget=600, rounds=[300, 300]).with_simulations(scales(300))
+
+
+@pytest.mark.slow
+def test_rounds_with_a_learned_summary_find_the_posterior():
     def simulator(theta, rng):
         return theta * rng.normal(size=LENGTH)
 
@@ -331,8 +346,6 @@ def test_rounds_learn_the_summary_once():
     assert run.simulations.x.shape == (900, LENGTH)
     draws, exact = np.asarray(run.posterior.sample(x_o, 4000, seed=2))[:, 0], exact_scale(x_o)
     assert 0.5 < np.abs(draws).std() / np.abs(exact).std() < 2.0
-    with pytest.raises(InputError, match="finite summary"):
-        sunle.run(np.full(LENGTH, np.nan), budget=600, rounds=[300, 300])
 
 
 MODEL = """

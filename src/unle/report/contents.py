@@ -226,7 +226,7 @@ def contents(run: RunDirectory, posterior: Posterior, draws: Draws | None, findi
         "settings": setting_rows(settings),
         "versions": list(record.get("versions", {}).items()),
         "simulations": _simulations(tally, rows.x.shape[1]),
-        "x_o": _observation(x_o, rows.x[rows.valid], findings),
+        "x_o": _observation(x_o, rows.x[rows.valid], findings, posterior.x_names),
         "x_o_file": None if x_o is None else "data:application/json," + quote(json.dumps({"x_o": x_o.tolist()})),
         "answer": None if draws is None else _answer(posterior, draws),
         "sections": [Section(check, picture_of(check)) for check in findings.checks],
@@ -251,7 +251,9 @@ def _simulations(tally: Tally, dim_x: int) -> dict[str, Any]:
     }
 
 
-def _observation(x_o: np.ndarray | None, simulated: np.ndarray, findings: Findings) -> dict[str, Any] | None:
+def _observation(
+    x_o: np.ndarray | None, simulated: np.ndarray, findings: Findings, names: tuple[str, ...]
+) -> dict[str, Any] | None:
     """Return the numbers of the observation and, if they are many, a picture of them."""
     if x_o is None:
         return None
@@ -259,21 +261,22 @@ def _observation(x_o: np.ndarray | None, simulated: np.ndarray, findings: Findin
     cut = x_o.shape[1] > NUMBERS_SHOWN or len(x_o) > 20
     return {
         "rows": shown,
+        "names": names[:NUMBERS_SHOWN],
         "count": len(x_o),
         "dim": x_o.shape[1],
         "cut": cut,
-        "picture": _observed(x_o, simulated, findings) if x_o.shape[1] >= FEWEST_PLOTTED else None,
+        "picture": _observed(x_o, simulated, findings, names) if x_o.shape[1] >= FEWEST_PLOTTED else None,
     }
 
 
-def _observed(x_o: np.ndarray, simulated: np.ndarray, findings: Findings) -> Picture:
+def _observed(x_o: np.ndarray, simulated: np.ndarray, findings: Findings, names: tuple[str, ...]) -> Picture:
     found = [check.arrays["replicas"] for check in findings.checks if "replicas" in check.arrays]
     replicas = found[0] if found and np.shape(found[0])[1:] == x_o.shape[1:] else None
     bands = "the grey band holds 95 % of the simulations from the prior"
     bands += "" if replicas is None else ", the blue ones 50 % and 95 % of simulations at posterior draws"
     return picture(
         "observation",
-        plot.observation(x_o, simulations=simulated if len(simulated) else None, replicas=replicas),
+        plot.observation(x_o, simulations=simulated if len(simulated) else None, replicas=replicas, names=names),
         f"The observation (vermilion), coordinate by coordinate; {bands}.",
         f"The observation, {x_o.shape[1]} numbers, as a line over the simulations.",
     )
