@@ -71,6 +71,14 @@ def busy():
         process.wait()
 
 
+def test_the_end_of_a_job_is_answered_like_ctrl_c(busy):
+    process = busy("", SECONDS)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines() == ["SIGTERM: stopping; once more to stop without waiting.", SAVED]
+
+
 def test_a_process_that_compiles_answers_and_ends_without_waiting(busy):
     process = busy("compiling", MINUTES)
     process.send_signal(signal.SIGINT)

@@ -28,6 +28,7 @@ from unle.errors import UnleError, UnleWarning
 from unle.progress import close_display, present_activity, progress
 
 STOPPED = 130  # the exit status that shells give to Ctrl-C
+STOPS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}  # a cluster's scheduler sends the second
 SECONDS_TO_RAISE_AGAIN = 0.05  # an interrupt that was lost in a callback
 SECONDS_TO_REACT = 1.0  # for the main thread, before it counts as busy in a compiler
 FILE_WIDTH = 120  # columns of a table that goes to a file or a pipe
@@ -39,8 +40,9 @@ CLOCK: dict[str, float] = {}  # when the process started, if the command line is
 def answering_interrupts(say: Callable[[str], None], saved: Callable[[], str]) -> Iterator[None]:
     """Answer Ctrl-C inside the block: with a sentence at once, then by `KeyboardInterrupt` in the main thread.
 
-    A process that compiles has nothing to lose and ends without waiting; so does one that gets Ctrl-C twice.  `saved`
-    says what of the work is kept, as the second half of a sentence.
+    SIGTERM, with which schedulers end jobs, is answered likewise.  A process that compiles has nothing to lose and ends
+    without waiting; so does one that gets Ctrl-C twice.  `saved` says what of the work is kept, as the second half of a
+    sentence.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -62,7 +64,7 @@ def answering_interrupts(say: Callable[[str], None], saved: Callable[[], str]) -
             hook_before(ignored)
 
     hook_before, sys.unraisablehook = sys.unraisablehook, raise_again
-    before = signal.signal(signal.SIGINT, raise_interrupt)
+    before = {number: signal.signal(number, raise_interrupt) for number in STOPS}
     fd_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(target=_answer, args=(reader, reached, lost, say, saved), daemon=True)
     thread.start()
@@ -70,7 +72,8 @@ def answering_interrupts(say: Callable[[str], None], saved: Callable[[], str]) -
         yield
     finally:
         signal.set_wakeup_fd(fd_before)
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         sys.unraisablehook = hook_before
         writer.close()  # ends the thread
 
@@ -85,7 +88,8 @@ def _answer(
     interrupts = 0
     with reader:
         while received := reader.recv(1):
-            if received[0] != signal.SIGINT:
+            name = STOPS.get(signal.Signals(received[0]))
+            if name is None:
                 continue
             if interrupts and lost.is_set():  # the same interrupt, raised again; the first is always answered
                 lost.clear()
@@ -93,7 +97,7 @@ def _answer(
             interrupts += 1
             if interrupts == 1:
                 doing = present_activity()
-                say(f"Ctrl-C: stopping{f' ({doing})' if doing else ''}; once more to stop without waiting.")
+                say(f"{name}: stopping{f' ({doing})' if doing else ''}; once more to stop without waiting.")
                 if reached.wait(SECONDS_TO_REACT) or not present_activity():
                     continue
             close_display()

@@ -201,7 +201,8 @@ class SurrogateSweep(eqx.Module):
             temperature=jnp.ones(()),
             step_state=step_state,
         )
-        proposed = _guarded(moved.positions, moved.log_reference, jax.vmap(log_tilt)(moved.positions))
+        tilt = jnp.where(jnp.isfinite(moved.log_tilt), jax.vmap(log_tilt)(moved.positions), -jnp.inf)
+        proposed = _guarded(moved.positions, moved.log_reference, tilt)
         log_ratio = temperature * (proposed.log_tilt - particles.log_tilt)
         log_ratio = jnp.where(is_unevaluated(particles), 0.0, log_ratio)
         particles, _, _ = _accept(0.5 + 0.5 * decisions, particles, proposed, log_ratio)
