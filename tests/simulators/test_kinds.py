@@ -195,6 +195,12 @@ def test_a_dry_run_of_other_kinds(on_device):
     assert dry_run(on_device, Box()).dim_x == 2
 
 
+def test_a_dry_run_notices_random_numbers_from_elsewhere():
+    elsewhere = np.random.default_rng(0)
+    assert "gave other data" in str(dry_run(lambda theta, rng: theta + elsewhere.normal(size=2), Box()))
+    assert dry_run(lambda theta, rng: theta + rng.normal(size=2), Box()).repeatable
+
+
 def test_a_dry_run_says_why_nothing_came_back():
     look = dry_run(lambda theta, rng: np.zeros((8, 3)), Box())
     assert (

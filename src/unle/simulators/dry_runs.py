@@ -24,6 +24,11 @@ from unle.simulators.simulations import Simulations, count_reasons
 
 MOST_SIMULATIONS, MOST_SECONDS = 20, 10.0  # it ends after so many simulations, or after about so many seconds
 
+NOT_REPEATABLE = (
+    "randomness: the same generator gave other data when it was tried again, so that runs cannot be repeated; "
+    "take all random numbers from the generator that the simulator is given"
+)
+
 
 @dataclass(frozen=True)
 class DryRun:
@@ -42,6 +47,7 @@ class DryRun:
     workers: int  # the number of workers that is planned
     first_traceback: str | None = None  # of the first failure
     first_reason: str = ""  # why the first one was invalid, in full
+    repeatable: bool = True  # whether equal random generators gave equal data, where that was tried
 
     @property
     def total(self) -> float:
@@ -56,6 +62,7 @@ class DryRun:
             f"valid: {self.valid} of {self.tried}{f' ({self.reasons})' if self.reasons else ''}",
             *([f"the first invalid one: {self.first_reason}"] if self.first_reason else []),
             f"time: {duration(self.seconds)} per simulation, at most {duration(self.slowest)}",
+            *([] if self.repeatable else [NOT_REPEATABLE]),
             f"estimate: {duration(self.total)} for {self.budget:,} simulations with {self.workers} worker"
             f"{'s' if self.workers > 1 else ''}",
         ]
@@ -102,7 +109,10 @@ def dry_run(
     options = {"seed": seed, "workers": 1 if workers is not None else None, "timeout": timeout}
     with silence():
         pieces = [simulate_at(wrapped, theta[:block], **options)]
+        repeatable = True
         affordable = int(MOST_SECONDS / max(float(pieces[0].seconds.sum()), 1e-6))
+        if affordable > 2:
+            repeatable = _is_same(pieces[0].x, simulate_at(wrapped, theta[:block], **options).x)
         if block == 1 and affordable:
             pieces.append(simulate_at(wrapped, theta[1 : 1 + min(affordable, MOST_SIMULATIONS - 1)], **options))
     simulations = Simulations.joined([piece for piece in pieces if piece.x.shape[1]] or pieces[:1])
@@ -122,6 +132,7 @@ def dry_run(
         workers=workers or 1,
         first_traceback=next((piece.first_traceback for piece in pieces if piece.first_traceback), None),
         first_reason=next((reason for reason in reasons if reason), ""),
+        repeatable=repeatable,
     )
 
 
@@ -145,3 +156,8 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds * 1e6:.3g} µs"
+
+
+def _is_same(x: np.ndarray, again: np.ndarray) -> bool:
+    """Return whether data are the same, but for what an accelerator rounds."""
+    return x.shape == again.shape and np.allclose(x, again, rtol=1e-4, atol=0.0, equal_nan=True)
