@@ -123,7 +123,8 @@ def fit_energies(
         means = {name: float(np.mean(np.asarray(value))) for name, value in metrics._asdict().items()}
         record = {"chunks": n_chunks, "continued": share < 1, "chunk": number, "sees_theta": sees_theta, **means}
         record |= {"gain": after.gain, "recoveries": after.recoveries}
-        return after, Look(after.gain, f"held-out gain {after.gain:+.2f} nats", record)
+        best = f" (kept: {after.best_gain:+.2f})" if after.best_gain > after.gain else ""
+        return after, Look(after.gain, f"held-out gain {after.gain:+.2f} nats{best}", record)
 
     chunks = settings.patience if sees_theta else min(PATIENCE_WITHOUT_THETA, settings.patience)
     title = "Training the energy" if sees_theta else "Training a theta-free energy"
