@@ -126,7 +126,7 @@ def test_many_numbers_of_an_observation_are_drawn(dim, story, monkeypatch):
     monkeypatch.setattr("unle.plot.observation", lambda x_o, **bands: seen.update(bands) or plot.new_figure)
     monkeypatch.setattr("unle.report.contents.picture", lambda name, *_: Picture(name, "", "", ""))
     checks = (replace(story.findings.checks[0], arrays={"replicas": np.ones((50, dim))}),)
-    found = _observation(np.zeros((1, dim)), np.zeros((20, dim)), replace(story.findings, checks=checks))
+    found = _observation(np.zeros((1, dim)), np.zeros((20, dim)), replace(story.findings, checks=checks), ())
     assert (found["picture"] is not None) == (dim == 30)
     assert (seen["replicas"].shape == (50, 30)) if dim == 30 else not seen
 
