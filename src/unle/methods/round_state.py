@@ -179,10 +179,10 @@ class AbstractRoundState:
         """Return the state with the simulations of this round, and these as a record."""
         if not isinstance(simulations, Simulations):
             simulations = Simulations.from_arrays(*simulations)
-        self = self.in_order_of(simulations)
-        if simulations.theta.shape[1] != self.prior.dim or simulations.x.shape[1] != self.x_o.shape[1]:
+        state = self.in_order_of(simulations)
+        if simulations.theta.shape[1] != self.prior.dim or simulations.x.shape[1] != state.x_o.shape[1]:
             raise InputError(
-                f"expected simulations of {self.prior.dim} parameters, as the prior, and {self.x_o.shape[1]} data, as "
+                f"expected simulations of {self.prior.dim} parameters, as the prior, and {state.x_o.shape[1]} data, as "
                 f"x_o; got {simulations.theta.shape[1]} parameters and {simulations.x.shape[1]} data; try "
                 "x_o with the numbers that the simulator returns, in the same order."
             )
@@ -192,7 +192,7 @@ class AbstractRoundState:
                 f"expected at least {FEWEST} valid simulations by now; got {int(joined.valid.sum())}: "
                 f"{joined.summary()} Try larger rounds."
             )
-        return replace(self, all_simulations=joined, latest=int(simulations.valid.sum())), simulations
+        return replace(state, all_simulations=joined, latest=int(simulations.valid.sum())), simulations
 
     def in_order_of(self: State, simulations: Simulations) -> State:
         """Return the state with the entries of x_o in the order of the simulations', if both have names."""
