@@ -149,6 +149,15 @@ def test_a_posterior_survives_a_file(fitted, tmp_path):
     assert again.prior.names == posterior.prior.names
 
 
+def test_the_latest_fit_of_a_run_is_loaded(fitted, tmp_path):
+    for number, particles in enumerate((1000, 2000)):
+        posterior = Posterior(*fitted[:2], TemperedSmc(particles=particles))
+        folder = tmp_path / "rounds" / f"{number:02d}"
+        folder.mkdir(parents=True)
+        posterior.save(folder / "likelihood")
+    assert Posterior.load(tmp_path).sampler == posterior.sampler
+
+
 def test_what_is_not_a_posterior_is_not_loaded(fitted, tmp_path):
     save_module(tmp_path / "likelihood", fitted[1])
     with pytest.raises(InputError, match="expected a saved posterior"):

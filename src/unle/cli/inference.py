@@ -192,8 +192,7 @@ def check_exact(request: Request, draws: Draws, stages: Stages) -> float:
 
 def load_posterior(run: RunDirectory) -> Posterior:
     """Return the fitted posterior of the last round."""
-    fitted = sorted((run.path / "rounds").glob("[0-9]*/likelihood.json"))
-    if not fitted:
+    if not list(run.path.glob("rounds/[0-9]*/likelihood.json")):
         raise StoreError(f"{run.path} holds no fitted likelihood yet; to finish it: unle resume {run.path}.")
     run.finished("fit")  # raises if a file was damaged
-    return Posterior.load(fitted[-1].with_suffix(""))
+    return Posterior.load(run.path)

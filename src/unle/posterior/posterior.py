@@ -198,10 +198,9 @@ class Posterior(eqx.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> "Posterior":
-        """Read what `save` wrote."""
-        if fits := sorted(Path(path).glob("rounds/*/likelihood.json")):
-            hint = f"Posterior.load({str(fits[-1].with_suffix(''))!r})"
-            raise InputError(f"expected a saved posterior; {path} is the directory of a run; try {hint}.")
+        """Read what `save` wrote, or the latest fit in the directory of a run."""
+        fits = sorted(Path(path).glob("rounds/[0-9]*/likelihood.json"))
+        path = fits[-1].with_suffix("") if fits else path
         loaded = load_module(Path(path))
         if not isinstance(loaded, cls):
             raise InputError(f"expected a saved posterior at {path}; got a {type(loaded).__name__}.")
