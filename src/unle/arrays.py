@@ -124,6 +124,9 @@ def in_order(x_o: Any, names: Sequence[str]) -> np.ndarray:
     """
     if isinstance(x_o, Mapping) and any(np.ndim(part) for part in x_o.values()) and not set(x_o) >= set(names):
         x_o = _entry_by_entry(x_o)
+    table: Any = x_o
+    if names and hasattr(table, "iloc") and np.shape(table)[1:] == (1,) and set(table.index) == set(names):
+        x_o = table.iloc[:, 0]  # a table of one column, whose rows are the entries
     array, own = as_array(x_o, "x_o"), entry_names(x_o)
     if not own or not names or own == tuple(names):
         return array

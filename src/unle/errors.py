@@ -20,8 +20,11 @@ Example:
 """
 
 import enum
+import sys
+import warnings
 
 __all__ = ["FitError", "InputError", "Outcome", "SimulationError", "StoreError", "UnleError", "UnleWarning"]
+BETWEEN = {"unle", "equinox", "contextlib", "functools", "jaxtyping", "beartype"}  # the user's call and a warning
 
 
 class UnleError(Exception):
@@ -84,6 +87,14 @@ class UnleWarning(UserWarning):
         >>> import unle, warnings
         >>> warnings.simplefilter("error", unle.UnleWarning)  # stop at the first one  # doctest: +SKIP
     """
+
+
+def warn_user(message: str) -> None:
+    """Warn the user; the line of code that is shown with it is the user's own."""
+    level, frame = 1, sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in BETWEEN:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, UnleWarning, stacklevel=level)
 
 
 class Outcome(enum.Enum):

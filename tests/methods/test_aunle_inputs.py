@@ -1,5 +1,7 @@
 """What AUNLE says about simulations it cannot learn from."""
 
+from types import SimpleNamespace
+
 import jax.random as jr
 import numpy as np
 import pytest
@@ -17,6 +19,12 @@ def prior():
 def pair(prior):
     theta = prior.sample(100, seed=0).astype(float)
     return theta, theta + np.random.default_rng(0).normal(size=(100, 2))
+
+
+def test_a_simulator_after_the_prior(prior):
+    method = SimpleNamespace(prior=prior, base=unle.batched(lambda theta, rng: theta))  # the type checks would stop it
+    with pytest.raises(unle.InputError, match=r"after the prior; got a Batched; try AUNLE\(prior\)"):
+        unle.AUNLE.__check_init__(method)
 
 
 def test_theta_of_another_dimension_than_the_prior(prior, pair):

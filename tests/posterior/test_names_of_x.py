@@ -20,6 +20,7 @@ TURNED = [
     pytest.param({"q": np.array([0.8]), "p": np.array([0.2])}, id="dictionary of columns"),
     pytest.param(pd.Series({"q": 0.8, "p": 0.2}), id="series"),
     pytest.param(pd.DataFrame({"q": [0.8], "p": [0.2]}), id="table"),
+    pytest.param(pd.Series({"q": 0.8, "p": 0.2}).to_frame(), id="column"),
     pytest.param([0.2, 0.8], id="no names"),
 ]
 
@@ -50,9 +51,10 @@ def test_other_names_are_refused(posterior):
         posterior.log_prob([0.2, 0.8], pd.DataFrame({"Unnamed: 0": [0], "p": [0.2], "q": [0.8]}))
 
 
-def test_warnings_say_the_name(posterior):
-    with pytest.warns(UnleWarning, match="q = 50 lies outside the simulations"):
+def test_warnings_say_the_name_and_point_at_the_call(posterior):
+    with pytest.warns(UnleWarning, match="q = 50 lies outside the simulations") as heard:
         posterior.log_prob([0.2, 0.8], {"q": 50.0, "p": 0.2})
+    assert heard[0].filename == __file__
 
 
 def test_names_are_saved(posterior, tmp_path):

@@ -141,8 +141,8 @@ def test_a_list_and_a_dictionary_of_several_kinds():
     [
         ({"beta": (0, 1)}, "could mean limits or mean and width"),
         (st.kappa3(1.0), "expected one of the families beta, .*; got scipy.stats.kappa3"),
-        (st.poisson(3), "got scipy.stats.poisson"),
-        (st.norm, "expected a frozen distribution of scipy.stats; got norm"),
+        (st.halfnorm, "expected a frozen distribution of scipy.stats; got halfnorm; try scipy.stats.halfnorm"),
+        (st.poisson(3), "got scipy.stats.poisson, which is discrete; try one fit for each of its values"),
         (st.dirichlet([1, 1]), "expected one of the families beta, .*; got scipy.stats.dirichlet"),
         (torch_like("VonMises"), "got torch's VonMises"),
         (lambda theta: theta, "got a function"),

@@ -235,11 +235,15 @@ def test_a_series_and_a_table_of_pandas_keep_their_names():
     [
         (lambda rng, theta: theta[0] + rng.normal(size=3), "arguments of a simulator are theta and rng, in this order"),
         (lambda theta, rng: theta[:, :1] + rng.normal(size=(len(theta), 3)), "try @unle.batched above"),
+        (lambda theta, rng: theta["a"] + rng.normal(size=3), "in the order of the prior's names: a, b = theta"),
+        (lambda theta, rng: theta.a + rng.normal(size=3), "in the order of the prior's names: a, b = theta"),
     ],
 )
 def test_a_simulator_written_in_another_way_is_told_how(simulator, hint):
     with pytest.raises(InputError, match=hint):
         simulate(simulator, Box(), 200)
+    with pytest.warns(UnleWarning, match=hint):
+        simulate(simulator, Box(), 20)
 
 
 def test_a_prior_that_is_none_is_refused():

@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
 
+import unle
 from unle.errors import InputError, StoreError
 from unle.simulators import Simulations
 from unle.store import SimulationStore, Table, read_table, write_table
+from unle.store.model_files import save_module
 
 THETA = np.array([[0.1, 2.0], [1 / 3, -1e-300], [5.0, 6.0]])
 X = np.array([[1.0], [np.nan], [3.0]])
@@ -86,3 +88,16 @@ def test_arrays_of_objects_are_not_unpickled(tmp_path):
     with pytest.raises(StoreError, match="could not be read"):
         Simulations.load(tmp_path / "bomb.npz")
     assert not (tmp_path / "exploded").exists()
+
+
+def test_simulations_and_models_do_not_replace_each_other(tmp_path):
+    prior = unle.Prior.uniform(low=[-1.0], high=[1.0])
+    simulations = Simulations.from_arrays([[0.0], [1.0]], [[2.0], [3.0]])
+    save_module(tmp_path / "model", prior)
+    with pytest.raises(StoreError, match=r"model.npz holds something else, perhaps a saved posterior"):
+        simulations.save(tmp_path / "model.npz")
+    simulations.save(tmp_path / "simulations.npz")
+    with pytest.raises(StoreError, match=r"simulations.npz holds simulations; try another name"):
+        save_module(tmp_path / "simulations", prior)
+    simulations.save(tmp_path / "simulations.npz")  # a newer one may
+    save_module(tmp_path / "model", prior)

@@ -119,7 +119,8 @@ def saved_so_far(directory: Path) -> str:
         return "nothing was saved."
     run = RunDirectory.open(directory)
     if run.finished("fit"):
-        kept = "the fitted likelihood is"
+        drawn = ", its draws" * run.finished("draws") + ", and their checks" * (run.path / "checks.json").exists()
+        kept = f"the fitted likelihood{drawn} {'are' if drawn else 'is'}"
     elif (directory / "simulations.sqlite").exists():
         with run.simulations(read_only=True) as store:
             kept = f"{store.count():,} simulations are"

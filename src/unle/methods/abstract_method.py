@@ -5,7 +5,6 @@ observation.  A fit tells numbers for the record, and one line for the user.
 """
 
 import abc
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -16,7 +15,7 @@ import equinox as eqx
 import numpy as np
 
 from unle.arrays import as_count, as_seed, brief
-from unle.errors import InputError, Outcome, UnleWarning
+from unle.errors import InputError, Outcome, warn_user
 from unle.methods.energy_selection import Selected
 from unle.methods.round_state import AbstractRoundState, Round, lost, recovered
 from unle.methods.training_pairs import FEWEST, with_column_names, x_names_of
@@ -61,11 +60,9 @@ def tell_user(selected: Selected, certificate: Certificate) -> None:
     """Say in one line what was kept, and warn of a fit that learned nothing."""
     tell(selected.sentence)
     if certificate.information is not None and not certificate.knows_theta:
-        warnings.warn(
+        warn_user(
             "the fit is no better than one that ignores theta: either the data carry no information about the "
-            "parameters, or it was not learned; the posterior is about the prior.",
-            UnleWarning,
-            stacklevel=3,
+            "parameters, or it was not learned; the posterior is about the prior."
         )
 
 
@@ -89,11 +86,9 @@ def warn_of_divergence(fits: Sequence[PaperFit], *, instead: str) -> None:
     diverged = sum(fit.outcome is Outcome.DIVERGED for fit in fits)
     if diverged:
         rounds = "" if len(fits) == 1 else f" in {diverged} of {len(fits)} rounds"
-        warnings.warn(
+        warn_user(
             f"the energy diverged{rounds}, and smaller steps did not help: the one with the best held-out likelihood "
-            f"before is used; try a smaller learning_rate, or {instead}.",
-            UnleWarning,
-            stacklevel=3,
+            f"before is used; try a smaller learning_rate, or {instead}."
         )
 
 

@@ -86,6 +86,11 @@ class AUNLE(AbstractAmortised):
     summary: Summary = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self):
+        if isinstance(self.prior, Prior) and not isinstance(self.base, AbstractBaseTraining):
+            raise InputError(
+                f"expected settings of the base density after the prior; got a {type(self.base).__name__}; try "
+                "AUNLE(prior), and unle.simulate(simulator, prior, n) for its simulations."
+            )
         if self.summary is not None:
             check_summary(self.summary)
 

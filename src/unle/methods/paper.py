@@ -36,7 +36,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.arrays import entry_names
 from unle.compiling import on_device, split
-from unle.errors import InputError, UnleWarning
+from unle.errors import InputError, UnleWarning, warn_user
 from unle.methods.abstract_method import (
     AbstractAmortised,
     AbstractSequential,
@@ -253,7 +253,7 @@ class PaperSUNLE(AbstractSequential):
         warn_of_divergence(state.fits, instead="SUNLE(prior, simulator)")
         reason = lost(state.history)
         if reason is not None:
-            warnings.warn(reason, UnleWarning, stacklevel=3)
+            warn_user(reason)
         posterior = replace(state.posterior, x_names=state.simulations.x_names)
         return SequentialRun(posterior, state.simulations, state.history)
 

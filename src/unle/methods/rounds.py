@@ -12,7 +12,6 @@ parameters whose data came nearest to x_o.  See `unle.methods.round_state`.
 """
 
 import time
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.arrays import entry_names
 from unle.compiling import on_device
-from unle.errors import InputError, UnleWarning
+from unle.errors import InputError, warn_user
 from unle.methods.proposals import FEWEST_EFFECTIVE, Box, draw_around, draw_proposals, supported_power
 from unle.methods.region_fit import BaseOptions, RegionFit, fit_region
 from unle.methods.round_state import (
@@ -109,7 +108,7 @@ class RoundState(AbstractRoundState):
             theta, x = state.simulations.valid_theta, state.simulations.valid_x
             state = replace(state, spaces=(fit_theta_space(theta), fit_x_space(x)))
             if message := state.first_spaces[1].observation_warning(state.x_o):
-                warnings.warn(f"{message}: later rounds may come closer.", UnleWarning, stacklevel=4)
+                warn_user(f"{message}: later rounds may come closer.")
         return state, simulations
 
     def _with_summaries(self, simulations: Any) -> tuple["RoundState", Simulations]:
@@ -203,7 +202,7 @@ def close_round(opened: OpenRound, likelihood: TractableLikelihood | None = None
     state = replace(state, carried=carried)._after(done, proposals)
     reason = lost(state.history)
     if reason is not None and state.number == len(state.sizes):
-        warnings.warn(reason, UnleWarning, stacklevel=3)
+        warn_user(reason)
     return state
 
 

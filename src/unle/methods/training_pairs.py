@@ -7,7 +7,6 @@ while training goes on.  One pass over the store, before anything else, draws th
 
 import os
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.arrays import column_names
 from unle.compiling import on_device, on_host
-from unle.errors import InputError, UnleWarning
+from unle.errors import InputError, warn_user
 from unle.models import DoublyIntractableLikelihood, TractableLikelihood, over_cells, with_validity
 from unle.progress import progress
 from unle.simulators import Simulations
@@ -274,11 +273,9 @@ def _window(key: PRNGKeyArray, store: SimulationStore, prior: Prior, *, members:
     theta, x, valid_hashes = sample.theta[sample.valid], sample.x[sample.valid], hashes[sample.valid]
     tally = store.tally()
     enough(len(theta), lambda: f"{tally.count} simulations: {tally.valid} valid.")
-    warnings.warn(
+    warn_user(
         f"{tally.count:,} simulations do not fit into the memory allowed: training sees them through a window of "
-        f"{len(theta):,} rows, which are renewed as it goes on.",
-        UnleWarning,
-        stacklevel=4,
+        f"{len(theta):,} rows, which are renewed as it goes on."
     )
     theta_space, x_space = fit_theta_space(theta), fit_x_space(x)
 

@@ -7,7 +7,6 @@ draws are made: plain samplers for a tractable likelihood, the exchange algorith
 """
 
 import operator
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from jaxtyping import Array, Float
 
 from unle.arrays import as_count, as_seed, brief, in_order
 from unle.compiling import key_of
-from unle.errors import InputError, UnleWarning
+from unle.errors import InputError, warn_user
 from unle.models import AbstractLikelihood, AbstractSummary, TractableLikelihood, with_missing_data
 from unle.posterior.draws import Draws
 from unle.posterior.posterior_samplers import Sampled
@@ -243,7 +242,7 @@ class Posterior(eqx.Module):
         if self.summary is not None:
             return self._checked_summary(rows, warn=warn)
         if warn and x_space is not None and (message := x_space.observation_warning(rows, self.x_names)):
-            warnings.warn(message, UnleWarning, stacklevel=4)
+            warn_user(message)
         return rows
 
     def _checked_summary(self, rows: Float[np.ndarray, "rows dim_x"], *, warn: bool) -> Float[np.ndarray, "rows dim_x"]:
@@ -255,7 +254,7 @@ class Posterior(eqx.Module):
         if not np.isfinite(seen).all():
             raise InputError(f"expected a finite summary of x_o; got {seen[~np.isfinite(seen).all(axis=1)][0]}.")
         if warn and x_space is not None and (message := x_space.observation_warning(seen)):
-            warnings.warn(f"in the summary of x_o, here called x, {message}", UnleWarning, stacklevel=5)
+            warn_user(f"in the summary of x_o, here called x, {message}")
         return rows
 
     @property

@@ -17,7 +17,6 @@ row could repeat the random numbers of an earlier one.  Each top-up begins a blo
 import hashlib
 import queue
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future
@@ -26,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from unle.errors import InputError, SimulationError, StoreError, UnleWarning
+from unle.errors import InputError, SimulationError, StoreError, warn_user
 from unle.progress import AbstractBar
 from unle.simulators.piece import Outcome, reason_of
 from unle.simulators.sandbox import CannotLoad, Stopped
@@ -203,7 +202,7 @@ class _Dispatcher:
             done = [self._done.get(timeout=seconds)]
         except queue.Empty:
             if not worker_count(self._executor):
-                warnings.warn("the cluster has no workers; waiting for one.", UnleWarning, stacklevel=2)
+                warn_user("the cluster has no workers; waiting for one.")
             return
         while not self._done.empty():
             done.append(self._done.get())

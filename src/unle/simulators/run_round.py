@@ -17,7 +17,6 @@ import inspect
 import os
 import socket
 import time
-import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import nullcontext
@@ -27,12 +26,19 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.arrays import as_count
-from unle.errors import InputError, UnleWarning
+from unle.errors import InputError, warn_user
 from unle.progress import AbstractBar, progress
 from unle.simulators.dispatch import Blocks, Plan, claim_round, dispatch
 from unle.simulators.jax_simulators import JaxSimulator
 from unle.simulators.piece import BLOCK_ROWS, Batched, Piece, explains, run_piece
-from unle.simulators.simulations import FIRST_EXPLAINED_TRIES, FIRST_TRIES, Simulations, Writer, count_reasons
+from unle.simulators.simulations import (
+    FIRST_EXPLAINED_TRIES,
+    FIRST_TRIES,
+    Simulations,
+    Writer,
+    count_reasons,
+    hint_of_failure,
+)
 from unle.simulators.subprocess_simulator import Command
 from unle.simulators.workers import Work, process_executor, serialise
 from unle.store import SimulationStore
@@ -108,11 +114,9 @@ def simulate(
     options = {"workers": workers, "executor": executor, "timeout": timeout, "isolate": isolate}
     simulations = simulate_at(simulator, theta, seed=seed, round=round, store=store, **options)
     if not simulations.valid.any():
-        warnings.warn(
-            f"no simulation is valid ({count_reasons(simulations.reasons)}); try the simulator by itself: "
-            "simulator(prior.sample(1)[0], np.random.default_rng(0)).",
-            UnleWarning,
-            stacklevel=2,
+        warn_user(
+            f"no simulation is valid ({count_reasons(simulations.reasons)}). {hint_of_failure(simulations.reasons[0])}"
+            "Try the simulator by itself: simulator(prior.sample(1)[0], np.random.default_rng(0))."
         )
     return simulations
 
@@ -210,9 +214,7 @@ def simulate_into(
             bar.advance(len(theta) - len(missing))
             if isinstance(simulator, JaxSimulator):
                 if workers or executor:
-                    warnings.warn(
-                        "a JAX simulator runs in this process; workers are not used.", UnleWarning, stacklevel=3
-                    )
+                    warn_user("a JAX simulator runs in this process; workers are not used.")
                 _run_on_device(simulator, whole, missing, Blocks(simulator.batch, len(theta), starts), writer, bar)
             elif workers is None and executor is None and timeout is None:
                 size = BLOCK_ROWS if isinstance(simulator, Batched) else 1

@@ -60,6 +60,10 @@ class Simulations:
     first_traceback: str | None = None
     x_names: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return the summary: a thousand rows say little on a screen."""
+        return self.summary()
+
     @classmethod
     def from_store(cls, store: SimulationStore, round: int | None = None) -> "Simulations":
         """Read the simulations of one round, or of all, from a store."""
@@ -234,12 +238,14 @@ def count_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in ordered)
 
 
-def _hint(reason: str) -> str:
+def hint_of_failure(reason: str) -> str:
     """Return what a simulator that fails like this was probably written for, as a sentence; nothing if unclear."""
     if "_generator.Generator" in reason:
         return "The arguments of a simulator are theta and rng, in this order. "
     if "too many indices" in reason or "tuple index out of range" in reason or "axis 1 is out of bounds" in reason:
         return "theta is one parameter vector, of shape (dim,); try @unle.batched above a simulator of many. "
+    if "only integers, slices" in reason or "'numpy.ndarray' object has no attribute" in reason:
+        return "theta is a plain vector, in the order of the prior's names: a, b = theta; rng comes second. "
     return ""
 
 
@@ -316,7 +322,7 @@ class Writer:
         raise InputError(
             f"expected some valid simulations; got none among the first {self._seen} "
             f"({count_words(self._invalid)}). The first one: {self._example}. "
-            f"{_hint(self._example)}Try unle.dry_run(simulator, prior), or the simulator by itself.{trace}"
+            f"{hint_of_failure(self._example)}Try unle.dry_run(simulator, prior), or the simulator by itself.{trace}"
         )
 
     def _invalid_reason(self, x: np.ndarray, outcome: Outcome) -> str:

@@ -218,8 +218,14 @@ def _from_scipy(frozen: Any) -> dist.Distribution:
         return dist.Uniform(np.asarray(frozen.a), np.asarray(frozen.b))
     if hasattr(frozen, "freeze") or isinstance(frozen, type):
         name = getattr(frozen, "name", kind)
-        raise InputError(f"expected a frozen distribution of scipy.stats; got {name}; try scipy.stats.norm(0, 1).")
+        example = "norm(0, 1)" if name not in SCIPY else f"{name}(...) with its parameters"
+        raise InputError(f"expected a frozen distribution of scipy.stats; got {name}; try scipy.stats.{example}.")
     name = str(getattr(getattr(frozen, "dist", None), "name", kind.removesuffix("_frozen")))
+    if hasattr(frozen, "pmf"):
+        raise InputError(
+            f"expected a parameter that varies continuously; got scipy.stats.{name}, which is discrete; try one fit "
+            "for each of its values, and compare their evidence."
+        )
     if name not in SCIPY:
         raise InputError(
             f"expected one of the families {', '.join(sorted(SCIPY))}, multivariate_normal; "

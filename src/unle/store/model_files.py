@@ -44,6 +44,7 @@ import numpy as np
 from unle.errors import InputError, StoreError
 from unle.store.safe_files import plain, read_json, versions, write_atomically, write_json
 from unle.store.storable_classes import FUNCTIONS, Refusal, class_name, find_class, function_name
+from unle.store.table_files import holds_simulations
 
 FORMAT = 1
 ADDED: dict[str, dict[str, Any]] = {"Posterior": {"summary": None, "x_names": ()}}  # fields that older files lack
@@ -68,6 +69,8 @@ def save_module(path: str | Path, module: Any, *, note: Mapping[str, Any] | None
         "tree": tree,
     }
     description_file, arrays_file = _files(path)
+    if holds_simulations(arrays_file):
+        raise StoreError(f"{arrays_file} holds simulations; try another name than {path} for the model.")
     try:
         description_file.unlink(missing_ok=True)
     except OSError as error:

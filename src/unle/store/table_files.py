@@ -40,7 +40,17 @@ def write_table(path: str | Path, table: Table) -> None:
     writers: dict[str, Callable[[Table], bytes]] = {".npz": _npz, ".csv": _csv, ".parquet": _parquet}
     if path.suffix not in writers:
         raise InputError(f"expected a file {KINDS}; got {path}")
+    if path.suffix == ".npz" and path.exists() and not holds_simulations(path):
+        raise StoreError(f"{path} holds something else, perhaps a saved posterior; try another name.")
     write_atomically(path, writers[path.suffix](table))
+
+
+def holds_simulations(path: Path) -> bool:
+    """Whether a file has arrays called theta and x, as tables of simulations do."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as file:
+        return {"theta.npy", "x.npy"} <= set(file.namelist())
 
 
 def read_table(path: str | Path, *, parameters: Sequence[str] = ()) -> Table:
