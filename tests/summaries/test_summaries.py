@@ -226,6 +226,7 @@ def test_few_coordinates_that_say_all_are_the_summary():
     assert abs(fit.information - 0.5 * np.log(3)) < 0.15  # two readings of one number
 
 
+@pytest.mark.slow
 def test_what_only_a_pair_of_coordinates_tells_is_not_screened_away():
     """Signs of x_1 and of x_2 say nothing of theta, their product says all: no test of two variables sees it."""
     rng = np.random.default_rng(0)
@@ -239,7 +240,7 @@ def test_what_only_a_pair_of_coordinates_tells_is_not_screened_away():
     assert fit.information > 0.3  # x_3 alone has 0.14
 
 
-@pytest.mark.parametrize(("network", "row"), [("series", 2), ("set", 1)])
+@pytest.mark.parametrize(("network", "row"), [pytest.param("series", 2, marks=pytest.mark.slow), ("set", 1)])
 def test_series_and_sets_are_summarised(network, row):
     theta, x = scales(1000, length=64)
     settings = LearnedSummary(network=network, row=row, iterations=600, width=32, size=2)
@@ -251,6 +252,7 @@ def test_series_and_sets_are_summarised(network, row):
     assert is_same == (network == "set")
 
 
+@pytest.mark.slow
 def test_the_best_kind_of_network_is_chosen():
     """Products of neighbours say all: a vector network does not find it from so few simulations."""
     rng = np.random.default_rng(0)
@@ -286,7 +288,11 @@ def test_a_summary_that_over_fits_is_not_used_on_its_own_rows():
     x[:, :40] += 0.5 * theta[:, :1]
     x[:, 20:] += 0.5 * theta[:, 1:]
     fit = fit_summary(
-        jr.key(0), normals(2), theta, x, LearnedSummary(network="vector", size=2, iterations=400, weight_decay=0.0)
+        jr.key(0),
+        normals(2),
+        theta,
+        x,
+        LearnedSummary(network="vector", size=2, iterations=300, weight_decay=0.0, width=64),
     )
     assert fit.overfit > 0.1
     assert fit.unseen.sum() == 150
@@ -301,7 +307,8 @@ def test_checks_are_made_in_terms_of_the_summary(normal, given):
         return theta + rng.normal(size=LENGTH)
 
     def checked(posterior, x_o):
-        run = FittedRun(posterior, posterior.sample(x_o, 1000, seed=2), theta, x, simulator=simulator)
+        draws = posterior.sample(x_o, 1000, seed=2)
+        run = FittedRun(posterior, draws, theta, x, simulator=simulator, simulations=100)
         findings = run_checks(run, ["outlier", "coverage", "predictive"])
         assert not [one.reason for one in findings.skipped]
         assert "terms of the summary" in " ".join(findings.notes)
@@ -359,7 +366,8 @@ x_o = np.zeros(20)
 """
 
 
-def test_the_command_line_learns_a_summary(tmp_path):
+def test_the_command_line_learns_a_summary(tmp_path, monkeypatch):
+    monkeypatch.setattr("unle.diagnose.default_checks", lambda run: run_checks(run, ["outlier", "sampler"]))
     (tmp_path / "model.py").write_text(MODEL)
     out = tmp_path / "run"
     command = ["run", str(tmp_path / "model.py"), "--budget", "300", "--iterations", "100", "--members", "1", "--out"]
