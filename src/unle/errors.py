@@ -24,7 +24,8 @@ import sys
 import warnings
 
 __all__ = ["FitError", "InputError", "Outcome", "SimulationError", "StoreError", "UnleError", "UnleWarning"]
-BETWEEN = {"unle", "equinox", "contextlib", "functools", "jaxtyping", "beartype"}  # the user's call and a warning
+# Packages whose lines are not the user's: a warning is shown with the first line outside of them.
+SKIPPED_PACKAGES = {"unle", "equinox", "contextlib", "functools", "jaxtyping", "beartype"}
 
 
 class UnleError(Exception):
@@ -92,7 +93,7 @@ class UnleWarning(UserWarning):
 def warn_user(message: str) -> None:
     """Warn the user; the line of code that is shown with it is the user's own."""
     level, frame = 1, sys._getframe()
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in BETWEEN:
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in SKIPPED_PACKAGES:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, UnleWarning, stacklevel=level)
 

@@ -116,9 +116,8 @@ def _check_columns(
     tests = [uniformity(column, variance=variance) for column in levels]
     p_value, gap = bonferroni([test.p_value for test in tests]), max(test.gap for test in tests)
     lowest = int(np.argmin([test.p_value for test in tests]))
-    manner = (
-        DIRECTIONS[tests[lowest].direction] if lowest < dim - likelihoods else "off, and so is the learned likelihood"
-    )
+    is_likelihood = lowest >= dim - likelihoods
+    manner = "off, and so is the learned likelihood" if is_likelihood else DIRECTIONS[tests[lowest].direction]
     numbers = {
         "p": p_value,
         "posteriors": len(calibration),
