@@ -1,5 +1,6 @@
 import pytest
 
+import unle
 from unle.errors import FitError, InputError, Outcome, StoreError, UnleError
 
 
@@ -13,3 +14,11 @@ def test_an_error_is_caught_by_its_kind_and_by_the_library_s_own(error, kind):
 def test_an_outcome_says_what_happened():
     assert str(Outcome.CONVERGED) == "Converged."
     assert [outcome.name for outcome in Outcome if not outcome.usable] == ["DIVERGED"]
+
+
+def test_a_name_that_another_library_uses_is_answered_with_ours():
+    prior = unle.Prior.uniform([0.0], [1.0])
+    with pytest.raises(InputError, match="expected `n`; got `num_simulations`; try unle.simulate"):
+        unle.simulate(lambda theta, rng: theta, prior, num_simulations=100)
+    with pytest.raises(TypeError, match="nonsense"):  # what nobody uses is left to Python
+        unle.simulate(lambda theta, rng: theta, prior, 100, nonsense=1)

@@ -160,3 +160,13 @@ def test_one_line_beside_the_bars_is_silent_with_them(written):
     finally:
         enabled(True)
     assert written() == "Kept: the base.\n"
+
+
+def test_of_few_long_steps_the_time_left_is_told_after_the_second(written, clock):
+    with progress("SUNLE", total=11, few=True) as bar:
+        for seconds in (20.0, 10.0):
+            clock[0] += seconds
+            bar.advance(note="rounds and a last fit")
+    lines = written().splitlines()
+    assert lines[0] == "SUNLE: 1/11 (9 %) after 20 s, rounds and a last fit"
+    assert lines[1] == "SUNLE: 2/11 (18 %) after 30 s, about 2 min left, rounds and a last fit"

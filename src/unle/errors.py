@@ -20,12 +20,18 @@ Example:
 """
 
 import enum
+import functools
 import sys
 import warnings
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 __all__ = ["FitError", "InputError", "Outcome", "SimulationError", "StoreError", "UnleError", "UnleWarning"]
 # Packages whose lines are not the user's: a warning is shown with the first line outside of them.
 SKIPPED_PACKAGES = {"unle", "equinox", "contextlib", "functools", "jaxtyping", "beartype"}
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class UnleError(Exception):
@@ -96,6 +102,26 @@ def warn_user(message: str) -> None:
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in SKIPPED_PACKAGES:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, UnleWarning, stacklevel=level)
+
+
+def other_names(example: str, **ours: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Answer keywords that other libraries use for an argument with the name that it has here.
+
+    Args:
+        example: a call as it should be.
+        **ours: the name of the argument here, by its name elsewhere.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            if theirs := next((name for name in kwargs if name in ours), None):
+                raise InputError(f"expected `{ours[theirs]}`; got `{theirs}`; try {example}.")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
 
 
 class Outcome(enum.Enum):

@@ -99,7 +99,7 @@ class AbstractBar(abc.ABC):
 
 @contextmanager
 def progress(
-    title: str, *, total: int | None = None, at_most: bool = False, steady: bool = True
+    title: str, *, total: int | None = None, at_most: bool = False, steady: bool = True, few: bool = False
 ) -> Iterator[AbstractBar]:
     """Show the progress of the block; may also decorate a function.
 
@@ -108,6 +108,7 @@ def progress(
         total: how many units there are; None when it is not known.
         at_most: whether the block may end before all of them are done.
         steady: False if units take times so different that nothing can be said about what is left.
+        few: whether units are few and long, so that the second one must do to tell what is left.
 
     Yields:
         A bar with `advance(k, note="...")`.
@@ -119,7 +120,7 @@ def progress(
         yield _OPEN[-1]
         return
     kind = _RichBar if sys.stderr.isatty() else _PlainBar
-    bar = kind(title, total, at_most=at_most, steady=steady)
+    bar = kind(title, total, at_most=at_most, steady=steady, few=few)
     with _LOCK:
         bar.open()
         _OPEN.append(bar)
@@ -137,7 +138,7 @@ def progress(
 
 
 class Pace:
-    """The time that is left, where it can be told: after three steps of about the same length.
+    """The time that is left, where it can be told: after three steps of about the same length, or one if they are few.
 
     The first step is left out, because it includes compiling. Steps shorter than a moment are counted together.
     """
@@ -147,8 +148,9 @@ class Pace:
     LATEST = 8  # steps that count
     UNEVEN = 3.0  # ratio of the longest to the shortest step, beyond which nothing is said
 
-    def __init__(self, start: float):
+    def __init__(self, start: float, *, few: bool = False):
         self._last = start
+        self._needed = 1 if few else self.STEPS
         self._units = 0
         self._steps: list[float] = []  # seconds for each unit
 
@@ -162,7 +164,7 @@ class Pace:
     def seconds_left(self, units: int) -> float | None:
         """Return the time for so many further units; None if it cannot be told."""
         steps = self._steps[1:][-self.LATEST :]
-        if len(steps) < self.STEPS or max(steps) > self.UNEVEN * min(steps):
+        if len(steps) < self._needed or max(steps) > self.UNEVEN * min(steps):
             return None
         return units * sum(steps) / len(steps)
 
@@ -173,12 +175,12 @@ class _SilentBar(AbstractBar):
 
 
 class _Bar(AbstractBar):
-    def __init__(self, title: str, total: int | None, *, at_most: bool, steady: bool):
+    def __init__(self, title: str, total: int | None, *, at_most: bool, steady: bool, few: bool):
         self.title, self.total = title, total
         self.done, self.note = 0, ""
         self.start = time.monotonic()
         self._at_most = "at most" if at_most else "about"
-        self._pace = Pace(self.start) if steady else None
+        self._pace = Pace(self.start, few=few) if steady else None
 
     def advance(self, k: int = 1, *, note: str = "") -> None:
         self.done += k

@@ -77,3 +77,15 @@ def test_relations_between_counts_are_still_seen():
     a, b = rng.poisson(5.0, ROWS), rng.poisson(3.0, ROWS)
     space = fit_x_space(np.column_stack([a, b, a + b]).astype(float))
     assert space.dim == 2
+
+
+def test_one_line_says_what_the_data_were_taken_for():
+    rng = np.random.default_rng(0)
+    counts, steps = rng.poisson(4.0, (500, 2)), rng.integers(0, 9, (500, 1)) / 4
+    zeros = np.maximum(rng.normal(size=(500, 1)), 0)
+    x = np.hstack([counts, steps, zeros, counts.sum(axis=1, keepdims=True), np.full((500, 1), 7.0)])
+    assert fit_x_space(x.astype(float)).peculiarities == (
+        "Recognised among the 6 numbers of x: 1 multiples of 0.25, 2 whole numbers, 1 often exactly 0, 1 constant, "
+        "and more."
+    )
+    assert fit_x_space(rng.normal(size=(500, 3))).peculiarities == ""

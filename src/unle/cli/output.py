@@ -1,6 +1,7 @@
 """What a finished run, or a set of draws, looks like on the terminal."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,43 +14,57 @@ from unle.progress import progress
 HIGH_R_HAT = 1.05  # above, independent runs of the sampler disagree visibly
 
 
-def show_run(
-    directory: Path, draws: Any, stages: Stages, score: float | None, findings: Any, *, as_json: bool, done: bool
-) -> None:
-    """Print the table, or the JSON object, of a finished run.
+@dataclass(frozen=True)
+class RunEnd:
+    """What there is at the end of a run."""
 
-    `score` is C2ST against exact draws; `done` says that the directory held everything already.
-    """
+    draws: Any
+    summary: dict[str, dict[str, float]] | None  # of the draws
+    stages: Stages
+    score: float | None  # C2ST against exact draws
+    findings: Any  # of the checks
+    was_done: bool  # whether the directory held everything already
+
+
+def show_draws(directory: Path, draws: Any, *, as_json: bool) -> dict[str, dict[str, float]] | None:
+    """Print the table of a posterior, before it is checked, and return its numbers; `show_end` prints JSON instead."""
+    if draws is None:
+        if not as_json:
+            typer.echo(f"The likelihood is fitted and saved in {directory}. Draw from it, for any observation, with")
+            typer.echo(f"    unle sample {directory} --observation FILE")
+        return None
+    with progress("Summary"):
+        summary = summarise(draws)
+    if not as_json:
+        show_summary(summary, len(draws))
+    say_complaints(summary)
+    return summary
+
+
+def show_end(directory: Path, end: "RunEnd", *, as_json: bool) -> None:
+    """Print what there is to say after a run besides its table and verdict, or everything as a JSON object."""
     from unle.store import RunDirectory
 
-    with progress("Summary"):
-        summary = None if draws is None else summarise(draws)
     if as_json:
+        findings = end.findings
         result = {
             "directory": str(directory),
-            "repeated": not done,
-            "seconds": stages.seconds,
-            "draws": None if draws is None else len(draws),
-            "summary": summary,
-            "c2st": score,
+            "repeated": not end.was_done,
+            "seconds": end.stages.seconds,
+            "draws": None if end.draws is None else len(end.draws),
+            "summary": end.summary,
+            "c2st": end.score,
             "verdict": None if findings is None else findings.verdict,
             "reasons": [] if findings is None else list(findings.reasons),
             "files": sorted(str(path) for path in directory.rglob("*") if path.is_file()),
         }
         typer.echo(json.dumps(result, indent=2))
-    elif summary is None or draws is None:
-        typer.echo(f"The likelihood is fitted and saved in {directory}. Draw from it, for any observation, with")
-        typer.echo(f"    unle sample {directory} --observation FILE")
-    else:
-        show_summary(summary, len(draws))
-    say_complaints(summary or {})
-    if as_json:
         return
-    if score is not None:
-        typer.echo(f"C2ST against exact draws: {score:.3f} (0.5 is indistinguishable, 1 is entirely different)")
-    if stages.seconds:
-        typer.echo(f"Time: {stages.line()}")
-    if draws is not None:
+    if end.score is not None:
+        typer.echo(f"C2ST against exact draws: {end.score:.3f} (0.5 is indistinguishable, 1 is entirely different)")
+    if end.stages.seconds:
+        typer.echo(f"Time: {end.stages.line()}")
+    if end.draws is not None:
         amortised = RunDirectory.open(directory).settings.get("method") not in SEQUENTIAL
         more = f"; another observation: unle sample {directory} --observation FILE" if amortised else "."
         typer.echo(f"Everything is in {directory}{more}")

@@ -12,7 +12,7 @@ import typer
 
 from unle.cli.check import findings_kept, lacks_report, report_after, show_verdict
 from unle.cli.console import Stages, plain_ending, say
-from unle.cli.output import saved_so_far, show_run
+from unle.cli.output import RunEnd, saved_so_far, show_draws, show_end
 from unle.cli.settings import Dask, ExecutorOptions, RunSettings, Workers, takes_settings
 from unle.cli.simulate import simulate_only
 from unle.errors import InputError
@@ -85,16 +85,17 @@ def finish(
     stages = Stages()
     _, draws = inference.infer(request, kept, stages, executor)
     done = not stages.seconds
-    score = inference.check_exact(request, draws, stages) if check and draws is not None else None
     to_check = with_report and (not done or lacks_report(kept))
     if done:
         rest = "its checks are still to be made" if to_check else "complete; nothing was repeated"
         say(f"{directory} holds this run already, {rest}.")
+    summary = show_draws(directory, draws, as_json=as_json)
+    score = inference.check_exact(request, draws, stages) if check and draws is not None else None
     if to_check:
         findings = report_after(kept, request.model, stages)
     else:
         findings = findings_kept(kept) if done else None
-    show_run(directory, draws, stages, score, findings, as_json=as_json, done=done)
+    show_end(directory, RunEnd(draws, summary, stages, score, findings, was_done=done), as_json=as_json)
     if findings is not None:  # at the end, where it is read
         show_verdict(findings, str(directory))
 

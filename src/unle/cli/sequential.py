@@ -10,10 +10,9 @@ from unle.cli.output import say_traceback
 from unle.cli.settings import ExecutorOptions
 from unle.errors import StoreError
 from unle.methods import AbstractSequential, Round
-from unle.methods.abstract_method import LAST_FIT, record_losses
+from unle.methods.abstract_method import LAST_FIT, ROUNDS_AND_LAST, all_rounds, record_losses
 from unle.methods.round_state import AbstractRoundState
 from unle.posterior import Posterior
-from unle.progress import progress
 from unle.simulators import simulate_at
 from unle.store import RunDirectory
 from unle.store.model_files import load_module, save_module
@@ -27,7 +26,7 @@ def fit_in_rounds(
     """Simulate and fit round after round, or take what the directory holds."""
     settings = request.settings
     state = method.begin(request.x_o.named, budget=settings.budget, rounds=settings.sizes, seed=settings.seed)
-    with progress(settings.method.upper()):  # its clock shows the time of all rounds together
+    with all_rounds(settings.method.upper(), state) as bar:
         with run.simulating() as store, executor.arguments() as arguments:
             store.remember("theta_names", list(request.model.prior.names))
             while state.number < len(state.sizes):
@@ -42,9 +41,12 @@ def fit_in_rounds(
                         **arguments,
                     )
                 state = _after_round(method, state, simulations, run, stages)
+                bar.advance(note=ROUNDS_AND_LAST)
         record_losses(run.append_metrics, state.history)
         with stages.stage("fit", LAST_FIT):
-            return method.finish(state, on_metrics=run.append_metrics).posterior
+            posterior = method.finish(state, on_metrics=run.append_metrics).posterior
+        bar.advance()
+        return posterior
 
 
 def _after_round(

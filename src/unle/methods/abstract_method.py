@@ -7,6 +7,7 @@ observation.  A fit tells numbers for the record, and one line for the user.
 import abc
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,13 +21,14 @@ from unle.methods.energy_selection import Selected
 from unle.methods.round_state import AbstractRoundState, Round, lost, recovered
 from unle.methods.training_pairs import FEWEST, with_column_names, x_names_of
 from unle.posterior import Posterior
-from unle.progress import progress, tell
+from unle.progress import AbstractBar, progress, tell
 from unle.simulators import Simulations, check_simulator, simulate_at
-from unle.space import Prior, check_prior
+from unle.space import Prior, XSpace, check_prior
 from unle.store import SimulationStore
 from unle.train import Certificate, PaperFit
 
 LAST_FIT = "Last fit, to all rounds"  # its name on the screen
+ROUNDS_AND_LAST = "rounds and a last fit"
 FEWEST_PER_ROUND = 40  # simulations; a fit needs 32 valid ones, and some may fail
 
 
@@ -56,8 +58,10 @@ def record_fit(metrics: Callable[..., None], selected: Selected, certificate: Ce
     )
 
 
-def tell_user(selected: Selected, certificate: Certificate) -> None:
-    """Say in one line what was kept, and warn of a fit that learned nothing."""
+def tell_user(selected: Selected, certificate: Certificate, x_space: XSpace) -> None:
+    """Say what the data were taken for and what was kept, in one line each; warn of a fit that learned nothing."""
+    if x_space.peculiarities:
+        tell(x_space.peculiarities)
     tell(selected.sentence)
     if certificate.information is not None and not certificate.knows_theta:
         warn_user(
@@ -261,16 +265,24 @@ class AbstractSequential(AbstractMethod):
     ) -> SequentialRun:
         """Run all rounds that are left with a function from (theta, number of the round) to simulations."""
         metrics = no_metrics if on_metrics is None else on_metrics
-        with progress(type(self).__name__):  # its clock shows the time of all rounds together
+        with all_rounds(type(self).__name__, state) as bar:
             for number in range(state.number, len(state.sizes)):
                 with progress(state.title):
                     state = self.update(state, simulate(state.propose(), number))
+                bar.advance(note=ROUNDS_AND_LAST)
                 if on_round is not None:
                     on_round(state.history[-1])
                 metrics(stage="round", **state.history[-1]._asdict())
             record_losses(metrics, state.history)
             with progress(LAST_FIT):
-                return self.finish(state, on_metrics=on_metrics)
+                run = self.finish(state, on_metrics=on_metrics)
+            bar.advance()
+            return run
+
+
+def all_rounds(title: str, state: AbstractRoundState) -> AbstractContextManager[AbstractBar]:
+    """Show the time of all rounds together, and how much of it is left; the last fit counts as one."""
+    return progress(title, total=len(state.sizes) - state.number + 1, few=True)
 
 
 def round_sizes(budget: int | float, rounds: int | Sequence[int]) -> list[int]:

@@ -151,7 +151,7 @@ class AUNLE(AbstractAmortised):
         if pairs.rows.stream is not None:
             metrics(stage="stream", window=len(pairs.rows.t), taken=pairs.rows.stream.taken)
         record_fit(metrics, selected, certificate, repeats=bases.repeats if isinstance(bases, Repeated) else 1)
-        tell_user(selected, certificate)
+        tell_user(selected, certificate, pairs.x_space)
         ensemble = selected.choice.ensemble(pairs.theta_space, pairs.x_space)
         # A joint model over the prior, fitted to valid rows, has learned p(valid, x | theta): the probability that a
         # simulation is valid is part of it.  Over the parameters of the valid rows (`at_data`) it is not.

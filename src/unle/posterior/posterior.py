@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from unle.arrays import as_count, as_seed, brief, in_order
 from unle.compiling import key_of
-from unle.errors import InputError, warn_user
+from unle.errors import InputError, other_names, warn_user
 from unle.models import AbstractLikelihood, AbstractSummary, TractableLikelihood, with_missing_data
 from unle.posterior.draws import Draws
 from unle.posterior.posterior_samplers import Sampled
@@ -84,6 +84,7 @@ class Posterior(eqx.Module):
         sampler = default_sampler(self.likelihood) if self.sampler is None else self.sampler
         return "\n".join([*lines, f"  sampler: {brief(sampler)}"])
 
+    @other_names("posterior.sample(x_o, 10_000)", x="x_o", num_samples="n", draws="n", size="n", sample_shape="n")
     def sample(
         self,
         x_o: Any,
@@ -149,6 +150,7 @@ class Posterior(eqx.Module):
             )
         return draws if isinstance(prior, Prior) else [_of_free(one, prior, condition or {}) for one in draws]
 
+    @other_names("posterior.log_prob(theta, x_o)", x="x_o")
     def log_prob(self, theta: Any, x_o: Any) -> Float[Array, "*n"]:
         """Return the unnormalised log posterior at theta, shape (d,) or (n, d); -inf outside the prior's support."""
         rows = self.summarise(self._checked(x_o))

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.arrays import as_count
-from unle.errors import InputError, warn_user
+from unle.errors import InputError, other_names, warn_user
 from unle.progress import AbstractBar, progress
 from unle.simulators.dispatch import Blocks, Plan, claim_round, dispatch
 from unle.simulators.jax_simulators import JaxSimulator
@@ -56,6 +56,7 @@ class Samples(Protocol):
         ...
 
 
+@other_names("unle.simulate(simulator, prior, 1000)", num_simulations="n", proposal="prior", num_workers="workers")
 def simulate(
     simulator: Callable,
     prior: Samples,

@@ -24,6 +24,14 @@ from unle.space.prior_formats import as_block, as_numpyro, check_density, named_
 
 LIMIT_DRAWS = 10_000  # behind the quantiles of `limits`
 ROWS_AT_ONCE = 1024  # of a sample
+# Families whose own numbers are their bounds, or are not all of what describes them.
+NAMED_BY_BOUNDS = (
+    dist.Uniform,
+    dist.TransformedDistribution,
+    dist.LeftTruncatedDistribution,
+    dist.RightTruncatedDistribution,
+    dist.TwoSidedTruncatedDistribution,
+)
 SHOWN = 5  # parameters in `repr`
 
 Numbers = ArrayLike | Sequence[Any]  # what a user may write for a vector: an array, a list, one number
@@ -124,7 +132,7 @@ class Prior(eqx.Module):
 
     def __repr__(self) -> str:
         """Name the parameters with their families and bounds, on one line."""
-        kinds = [_family(block) for block in self.distributions for _ in range(_size(block))]
+        kinds = [kind for block in self.distributions for kind in _described(block)]
         parts = [
             f"{name} ~ {kind}" + (f" on [{a:.4g}, {b:.4g}]" if np.isfinite(a) and np.isfinite(b) else "")
             for name, kind, a, b in zip(self.names, kinds, *self.bounds, strict=True)
@@ -322,6 +330,21 @@ def _check_positive(**values: np.ndarray) -> None:
     for name, value in values.items():
         if not np.all(value > 0):
             raise InputError(f"expected {name} > 0 in every coordinate; got {value}.")
+
+
+def _described(block: dist.Distribution) -> list[str]:
+    """Return what each parameter of a block is drawn from, such as `Normal(loc=0, scale=1)`."""
+    core, size, family = unwrap(block), _size(block), _family(block)
+    if core.event_shape or type(core) in NAMED_BY_BOUNDS:
+        return [family] * size
+    # Expanded blocks repeat the numbers of the one inside.
+    numbers = {
+        name: np.resize(np.broadcast_to(np.asarray(value, float), core.batch_shape), size)
+        for name, value in core.get_args().items()
+    }
+    return [
+        f"{family}({', '.join(f'{name}={values[i]:.4g}' for name, values in numbers.items())})" for i in range(size)
+    ]
 
 
 def _family(block: dist.Distribution) -> str:

@@ -34,6 +34,7 @@ from unle.space.marginals import GAIN, ROWS, Cells, Marginals, choose_marginals,
 # A spread below this fraction of the magnitude is rounding: about eight units in the last place of float32.
 CONSTANT = 1e-6
 # A coordinate is redundant if the earlier ones predict it up to this fraction of its standard deviation.
+MOST_PECULIARITIES = 4  # named in one line
 REDUNDANT = 1e-4
 # An observation whose redundant coordinate is off by this many standard deviations breaks the relation.
 UNLIKE = 100 * REDUNDANT
@@ -164,6 +165,22 @@ class XSpace(eqx.Module):
                 kind = f"{self.cells.describe(i)}{kinds[i]} scale"
                 lines.append(f"{names[i]}: {kind}, {low:.4g} to {high:.4g} in the simulations")
         return lines
+
+    @property
+    def peculiarities(self) -> str:
+        """Say in one line what of x is not a plain number: grids, atoms, constants; nothing if all are."""
+        kept = np.array(self.modelled)
+        step, atoms = np.asarray(self.cells.step)[kept], np.asarray(self.cells.atoms)[:, kept]
+        parts = [
+            f"{np.sum(step == h)} {'whole numbers' if h == 1 else f'multiples of {h:.4g}'}"
+            for h in np.unique(step[step > 0])
+        ]
+        parts += [f"{np.sum(atoms == a)} often exactly {a:.4g}" for a in np.unique(atoms[np.isfinite(atoms)])]
+        parts += [f"{len(self.constant)} constant"] * bool(self.constant)
+        parts += [f"{len(self.redundant)} determined by the others"] * bool(self.redundant)
+        if len(parts) > MOST_PECULIARITIES:
+            parts = [*parts[:MOST_PECULIARITIES], "and more"]
+        return f"Recognised among the {self.dim_x} numbers of x: {', '.join(parts)}." if parts else ""
 
     def check_observation(self, x_o: ArrayLike | Sequence[Any], names: Sequence[str] | None = None) -> list[str]:
         """Say in one sentence each where an observation is unlike every simulation; nothing if all is well.
