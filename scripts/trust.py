@@ -43,7 +43,7 @@ from unle.diagnose import (
 from unle.diagnose.data_chains import compare_ends
 from unle.diagnose.likelihoods import log_likelihood_pairs, log_likelihood_table
 from unle.diagnose.normaliser import normaliser
-from unle.diagnose.predictive_checks import ReplicaPairs
+from unle.diagnose.predictive_checks import Replicas
 from unle.models import AbstractEnergy, Consensus, EnergyModel, Ensemble, FixedMeasure, TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.space import Prior, fit_theta_space, fit_x_space
@@ -106,12 +106,12 @@ def local(seed: int, kind: str) -> Check:
     return local_c2st(calibration(seed, kind), draws, x_o, seed=seed)
 
 
-def pairs_of(draws: np.ndarray, rng: np.random.Generator, n: int = 250) -> ReplicaPairs:
+def pairs_of(draws: np.ndarray, rng: np.random.Generator, n: int = 250) -> Replicas:
     """Simulate twice at n of the draws."""
     index = np.linspace(0, len(draws) - 1, n).astype(int)
     theta = draws[index]
     x = theta[:, None, None] + NOISE * rng.normal(size=(n, 2, 1, theta.shape[1]))
-    return ReplicaPairs(theta, index, x, np.ones((n, 2), bool))
+    return Replicas(theta, index, x, np.ones((n, 2), bool))
 
 
 def replicated(seed: int, kind: str) -> Check:
@@ -154,7 +154,7 @@ LEARNED = {
 }
 
 
-def learned(seed: int, kind: str, stream: int) -> tuple[TractableLikelihood, Draws, ReplicaPairs]:
+def learned(seed: int, kind: str, stream: int) -> tuple[TractableLikelihood, Draws, Replicas]:
     """Return a likelihood, its posterior at one observation in four chains, and simulations there."""
     rng = np.random.default_rng([seed, stream])
     x_o = rng.normal(size=2) + NOISE * rng.normal(size=2)

@@ -24,7 +24,7 @@ from unle.diagnose import (
 from unle.diagnose.calibration import OF_X_O, OF_Y
 from unle.diagnose.calibration_checks import region_coverage
 from unle.diagnose.likelihoods import members_within, without_region
-from unle.diagnose.predictive_checks import ReplicaPairs, distance_ratio
+from unle.diagnose.predictive_checks import Replicas, distance_ratio
 from unle.diagnose.record import NotApplicable, NotMade
 from unle.diagnose.sampler_checks import ensemble_agreement
 from unle.methods import SequentialRun
@@ -95,7 +95,7 @@ def test_sharp_posteriors_of_many_parameters_have_draws_of_their_own(model_sd, v
     index = np.linspace(0, 1999, 200).astype(int)
     theta = np.asarray(draws)[index]
     x = theta[:, None, None] + noise * rng.normal(size=(200, 2, 1, dim))
-    pairs = ReplicaPairs(theta, index, x, np.ones((200, 2), bool))
+    pairs = Replicas(theta, index, x, np.ones((200, 2), bool))
     around, shared = calibrate_around(
         prior, trust.Normal(jnp.asarray(model_sd), jnp.asarray(0.0)), draws, pairs, ess=2000.0
     )
@@ -137,9 +137,9 @@ def test_a_posterior_seven_times_too_wide_is_called_too_wide():
 def test_a_simulator_without_noise_has_no_unit_of_width():
     theta = np.random.default_rng(0).normal(size=(60, 2))
     same = np.repeat(theta[:, None, None], 2, axis=1)
-    assert distance_ratio(ReplicaPairs(theta, np.arange(60), same, np.ones((60, 2), bool)), np.zeros((1, 2))) is None
+    assert distance_ratio(Replicas(theta, np.arange(60), same, np.ones((60, 2), bool)), np.zeros((1, 2))) is None
     noisy = np.concatenate([same, np.random.default_rng(1).normal(size=(60, 2, 1, 1))], axis=3)
-    found = distance_ratio(ReplicaPairs(theta, np.arange(60), noisy, np.ones((60, 2), bool)), np.zeros((1, 3)))
+    found = distance_ratio(Replicas(theta, np.arange(60), noisy, np.ones((60, 2), bool)), np.zeros((1, 3)))
     assert found is not None
     assert found.p_value > 0.01  # the coordinates without noise are left out
 

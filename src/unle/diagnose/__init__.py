@@ -36,7 +36,7 @@ _NAMES = {
     "normaliser": "certificate learned_normaliser",
     "observation": "outlier",
     "p_values": "ecdf_band",
-    "predictive_checks": "ReplicaPairs predictive tail_rank",
+    "predictive_checks": "Replicas predictive tail_rank",
     "record": "Check Findings Skipped say_numbers short",
     "runner": "CHECKS check default_checks run_checks",
     "sampler_checks": "density_grid ensemble_agreement grid_agreement inner_mixing sampler_health",

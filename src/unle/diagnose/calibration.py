@@ -34,7 +34,8 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from scipy.stats import rankdata
 
 from unle.diagnose.calibration_sampling import weigh_around_modes, weigh_many, weigh_population
 from unle.diagnose.likelihoods import (
@@ -44,21 +45,23 @@ from unle.diagnose.likelihoods import (
     operations,
     without_region,
 )
-from unle.diagnose.predictive_checks import ReplicaPairs
+from unle.diagnose.predictive_checks import Replicas
 from unle.diagnose.record import NotMade
 from unle.errors import InputError
 from unle.models import TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.progress import progress
-from unle.space import Prior
+from unle.space import Prior, XSpace
 
 FEWEST_EFFECTIVE = 20  # draws per posterior, in the median; with fewer a check would see little
 BLOCK = 25  # posteriors between two updates of the progress bar
 # Of `calibrate_around`:
 WEIGHED_DRAWS = 2000  # four times as many where few of them carry the weight
+FEWEST_WEIGHED = 400  # where likelihoods are dear
 ENOUGH_EFFECTIVE = 100  # draws in the median, with which the first are enough
 FRESH_DRAWS = 1000  # of each posterior, where those at x_o do not do
 FEWEST_POSTERIORS = 50
+FEWEST_NEAREST, MOST_NEAREST = 100, 400  # simulations that count as near
 MOST_OPERATIONS = 5e11  # for the posteriors around x_o: half a minute on two cores; then there are fewer of them
 OF_Y, OF_X_O = "log q(y | theta)", "log q(x_o | theta)"  # names of two further columns beside the parameters
 
@@ -217,8 +220,23 @@ def _effective(log_weights: np.ndarray) -> float:
     return float(np.median(weights.sum(axis=1) ** 2 / np.maximum((weights**2).sum(axis=1), 1e-300)))
 
 
+def nearest_rows(
+    space: XSpace, x: Float[np.ndarray, "n rows dim_x"], x_o: Float[np.ndarray, "rows dim_x"]
+) -> Int[np.ndarray, " near"]:
+    """Return which simulations are most like x_o: an eighth of them, within limits.
+
+    Distances are between ranks of standardised coordinates; of several rows, of their means and spreads.
+    """
+    both = np.concatenate([x, x_o[None]])
+    w = space.forward_table(both.reshape(-1, both.shape[2])).reshape(*both.shape[:2], -1)
+    features = w[:, 0] if w.shape[1] == 1 else np.concatenate([w.mean(axis=1), w.std(axis=1)], axis=1)
+    ranks = rankdata(features, axis=0)
+    distance = np.sum((ranks[:-1] - ranks[-1]) ** 2, axis=1)
+    return np.argsort(distance, kind="stable")[: min(max(len(x) // 8, FEWEST_NEAREST), MOST_NEAREST)]
+
+
 def calibrate_around(
-    prior: Prior, likelihood: TractableLikelihood, draws: Draws, pairs: ReplicaPairs, *, ess: float, seed: int = 0
+    prior: Prior, likelihood: TractableLikelihood, draws: Draws, pairs: Replicas, *, ess: float, seed: int = 0
 ) -> tuple[Calibration, float]:
     """Weigh the draws at x_o by one more simulation at some of them, the first of each pair.
 
@@ -233,9 +251,11 @@ def calibrate_around(
     of_data = without_region(likelihood)
     values = np.asarray(draws, np.float32)
     affordable = MOST_OPERATIONS / max(operations(of_data, values[0], pairs.x[usable[0], 0]), 1.0)  # likelihoods
-    for most in (WEIGHED_DRAWS, 4 * WEIGHED_DRAWS):
+    # Where likelihoods are dear, fewer draws rather than few posteriors: levels are exact with any number of draws.
+    first = min(WEIGHED_DRAWS, max(FEWEST_WEIGHED, int(affordable / wanted)))
+    for most in (first, 4 * WEIGHED_DRAWS):
         count = min(wanted, int(affordable / min(most, len(values))))
-        if count < FEWEST_POSTERIORS and most > WEIGHED_DRAWS:
+        if count < FEWEST_POSTERIORS and most > first:
             break
         count = max(count, FEWEST_POSTERIORS)
         some = usable[np.linspace(0, len(usable) - 1, count).astype(int)]
@@ -250,7 +270,7 @@ def calibrate_around(
 
 
 def _weighed_anew(
-    prior: Prior, likelihood: TractableLikelihood, draws: Draws, pairs: ReplicaPairs, usable: np.ndarray, *, seed: int
+    prior: Prior, likelihood: TractableLikelihood, draws: Draws, pairs: Replicas, usable: np.ndarray, *, seed: int
 ) -> Calibration:
     """Weigh fresh draws of every posterior given x_o and y: where the draws at x_o are too few, with many parameters.
 
@@ -276,7 +296,7 @@ def _weighed_anew(
 def _weighed(
     likelihood: TractableLikelihood,
     draws: Draws,
-    pairs: ReplicaPairs,
+    pairs: Replicas,
     usable: np.ndarray,
     most: int,
     *,

@@ -1,9 +1,10 @@
-r"""Are the intervals honest?  Four checks of posteriors with known truths (see `calibration`).
+r"""Are the intervals honest?  Five checks of posteriors with known truths (see `calibration`).
 
     sbc            are the marginals of each parameter right, on average over the prior?
     coverage       do regions of highest posterior density hold the truth as often as they promise?
     tarp           is the joint posterior of all parameters right, on average over the prior?
     posterior_sbc  is the learned likelihood right for data like the observed?
+    nearest        and for the most similar of them?
 
 *SBC.*  The levels of theta* among the draws are uniform, parameter by parameter.  Crowded at both ends means too narrow
 a posterior, crowded in the middle too wide, crowded at one end shifted.
@@ -26,6 +27,10 @@ It is uniform however the point was picked, as long as theta* had no part in it.
 to a posterior that has learned nothing: the prior itself passes SBC, coverage and TARP with such points.  So the points
 depend on x*: one half of the pairs predicts theta from x by least squares, and the points of the other half are its
 predictions plus residuals of its own, and vice versa.
+
+*Nearest.*  The same with those of many simulations at the draws that are nearest to x_o.  Which these are depends on
+the simulated data alone, so the levels remain uniform.  It sees a likelihood that is right at most data and wrong at
+those like x_o, which the other checks average away; it too trusts the draws to be where the posterior is.
 
 *Posterior SBC* sees a wrong q(y | theta) for data like the observed, and a normaliser Z(theta) that varies there.  It
 misses whatever went wrong on the way to the posterior: a mode that was lost, and an error of q at x_o itself, which is
@@ -69,6 +74,11 @@ POSTERIOR_SBC = CheckKind(
     "Calibration around x_o (posterior SBC)",
     "Is the learned likelihood right for data like the observed, at the inferred parameters?",
 )
+NEAREST = CheckKind(
+    "nearest",
+    "Calibration nearest to x_o",
+    "Is the learned likelihood right for the simulations that are most like the observed?",
+)
 DIRECTIONS = {
     "narrow": "too narrow: its intervals promise more than they hold",
     "wide": "too wide: it is honest but wastes information",
@@ -91,19 +101,22 @@ def sbc(calibration: Calibration) -> Check:
     return _check_columns(SBC, calibration, 1.0, "The posterior of {name} is {manner}")
 
 
-def posterior_sbc(around: Calibration, *, effective: float) -> Check:
+def posterior_sbc(around: Calibration, *, effective: float, kind: CheckKind = POSTERIOR_SBC) -> Check:
     """Check the levels of every parameter, and of both log-likelihoods.
 
     Args:
         around: posteriors given x_o and one more simulation each, from `calibrate_around`.
         effective: independent draws that all of them share.
+        kind: `NEAREST` if the simulations are those most like x_o.
 
     Returns:
         A `Check` with the levels (n, dim + 2) as array `levels`.
     """
     variance = 1 + len(around) / effective
-    what = "Given one more simulation like x_o, the posterior of {name} is {manner}"
-    return _check_columns(POSTERIOR_SBC, around, variance, what, likelihoods=2)
+    which = "one more simulation near x_o" if kind is NEAREST else "one more simulation like x_o"
+    return _check_columns(
+        kind, around, variance, f"Given {which}, the posterior of {{name}} is {{manner}}", likelihoods=2
+    )
 
 
 def _check_columns(

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from unle.diagnose.calibration import Calibration, calibrate, calibrate_around
+from unle.diagnose.calibration import Calibration, calibrate, calibrate_around, nearest_rows
 from unle.diagnose.likelihoods import Members, member_log_likelihoods, members_within
-from unle.diagnose.predictive_checks import ReplicaPairs
+from unle.diagnose.predictive_checks import Replicas
 from unle.diagnose.record import NotApplicable, NotMade
 from unle.diagnose.support_check import DRAWS, FEWEST_SIMULATIONS, SIMULATIONS, SharpEnd, sharp_ends
 from unle.methods import summarise_simulations
@@ -128,7 +128,7 @@ class FittedRun:
         return calibrate(self.posterior, self.theta[rows], self.x[rows], draws=WEIGHED, seed=self.seed, in_sample=True)
 
     @cached_property
-    def replica_pairs(self) -> ReplicaPairs:
+    def replica_pairs(self) -> Replicas:
         """Two simulations at each of some posterior draws, with as many rows each as the observation has."""
         draws = self.at_x_o
         if self.simulator is None:
@@ -149,14 +149,14 @@ class FittedRun:
         more = more if self.seconds == 0 else min(more, affordable)
         return self._pairs_of_replicas(more // 2) if more >= 2 * n else pairs
 
-    def _pairs_of_replicas(self, n: int) -> ReplicaPairs:
+    def _pairs_of_replicas(self, n: int) -> Replicas:
         """Simulate twice at each of n draws."""
         values, rows = np.asarray(self.at_x_o, float), len(self.at_x_o.x_o)
         chosen = np.linspace(0, len(values) - 1, n).astype(int)
         theta = np.repeat(values[chosen], 2 * rows, axis=0)
         made = self._simulate(theta, self.seed + ANOTHER_SEED + 1)
         whole = np.asarray(made.valid.reshape(n, 2, rows).all(axis=2))
-        return ReplicaPairs(values[chosen], chosen, made.x.reshape(n, 2, rows, -1), whole)
+        return Replicas(values[chosen], chosen, made.x.reshape(n, 2, rows, -1), whole)
 
     @cached_property
     def around(self) -> tuple[Calibration, float]:
@@ -165,17 +165,35 @@ class FittedRun:
         return calibrate_around(*model, self.at_x_o, self.replica_pairs, ess=self.effective_draws, seed=self.seed)
 
     @cached_property
-    def many_replicas(self) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, "n rows dim_x"]]:
-        """Draws, and one simulation at each: thousands where the simulator is quick, those of the pairs otherwise."""
+    def many_replicas(self) -> Replicas:
+        """Valid simulations, one at each of many draws: thousands if the simulator is quick, or those of the pairs."""
         pairs, draws = self.replica_pairs, self.at_x_o
         rows = len(draws.x_o)
         if self.seconds * rows * MANY_REPLICAS > SECONDS_ALLOWED or self.simulations is not None:
-            return np.repeat(pairs.theta, 2, axis=0)[pairs.valid.ravel()], pairs.x[pairs.valid]
-        values = np.asarray(draws, float)
-        theta = values[np.linspace(0, len(values) - 1, MANY_REPLICAS).astype(int)]
-        made = self._simulate(np.repeat(theta, rows, axis=0), self.seed + ANOTHER_SEED + 2)
-        whole = np.asarray(made.valid.reshape(-1, rows).all(axis=1))
-        return theta[whole], made.x.reshape(len(theta), rows, -1)[whole]
+            chosen, theta = np.repeat(pairs.index, 2), np.repeat(pairs.theta, 2, axis=0)
+            x, whole = pairs.x.reshape(len(theta), *pairs.x.shape[2:]), pairs.valid.ravel()
+        else:
+            values = np.asarray(draws, float)
+            chosen = np.linspace(0, len(values) - 1, MANY_REPLICAS).astype(int)
+            theta = values[chosen]
+            made = self._simulate(np.repeat(theta, rows, axis=0), self.seed + ANOTHER_SEED + 2)
+            x = made.x.reshape(len(theta), rows, -1)
+            whole = np.asarray(made.valid.reshape(-1, rows).all(axis=1))
+        return Replicas(theta[whole], chosen[whole], x[whole, None], whole[whole, None])
+
+    @cached_property
+    def nearest(self) -> tuple[Calibration, float]:
+        """As `around`, but the simulations are those of many that are most like x_o."""
+        space = self.posterior.likelihood.space_of_x()
+        if space is None:
+            raise NotApplicable("the likelihood has no coordinates in which to compare data.")
+        replicas, x_o, ess = self.many_replicas, self.at_x_o.x_o, self.effective_draws
+        # No more than there are independent draws, evenly from all chains.
+        some = np.unique(np.linspace(0, len(replicas.x) - 1, max(int(ess), 1)).astype(int))
+        like = some[nearest_rows(space, replicas.x[some, 0], x_o)]
+        near = Replicas(*(part[np.sort(like)] for part in replicas))
+        model = self.posterior.prior, self.tractable
+        return calibrate_around(*model, self.at_x_o, near, ess=ess, seed=self.seed + 1)
 
     @cached_property
     def sharp_ends(self) -> list[SharpEnd]:

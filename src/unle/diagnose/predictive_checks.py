@@ -54,16 +54,16 @@ FEWEST_REPLICAS = 50  # replicas
 FEWEST_PAIRS = 25  # of replicas, needed to estimate the tail of their distances
 
 
-class ReplicaPairs(NamedTuple):
-    """Two simulations at each of some posterior draws."""
+class Replicas(NamedTuple):
+    """Simulations at posterior draws: two at each, or more draws and one at each."""
 
     theta: Float[np.ndarray, "n dim"]  # the draws
     index: Int[np.ndarray, " n"]  # their places among all draws, chains one after another
-    x: Float[np.ndarray, "n 2 rows dim_x"]  # the simulations; as many rows each as the observation has
-    valid: Bool[np.ndarray, "n 2"]  # which of them did not fail
+    x: Float[np.ndarray, "n k rows dim_x"]  # k = 1 or 2 simulations; as many rows each as the observation has
+    valid: Bool[np.ndarray, "n k"]  # which of them did not fail
 
 
-def predictive(replicas: Any, x_o: Any, *, pairs: ReplicaPairs | None = None) -> Check:
+def predictive(replicas: Any, x_o: Any, *, pairs: Replicas | None = None) -> Check:
     """Compare the observation with simulations at posterior draws.
 
     Args:
@@ -124,7 +124,7 @@ class DistanceRatio(NamedTuple):
     p_value: float  # probability of a ratio this large under a correct posterior, or an upper bound
 
 
-def distance_ratio(pairs: ReplicaPairs, x_o: Float[np.ndarray, "rows dim_x"]) -> DistanceRatio | None:
+def distance_ratio(pairs: Replicas, x_o: Float[np.ndarray, "rows dim_x"]) -> DistanceRatio | None:
     """Compare distances from x_o with distances within pairs; several rows of x_o by their mean.
 
     There is no finding, None, where too few pairs are valid, or where the simulator has no noise.

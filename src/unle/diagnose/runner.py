@@ -111,6 +111,11 @@ def _posterior_sbc(run: FittedRun) -> Check:
     return calibration.posterior_sbc(around, effective=shared)
 
 
+def _nearest(run: FittedRun) -> Check:
+    nearest, shared = run.nearest
+    return calibration.posterior_sbc(nearest, effective=shared, kind=calibration.NEAREST)
+
+
 def _support(run: FittedRun) -> Check:
     ensemble = run.members.ensemble
     if not isinstance(ensemble, Ensemble):
@@ -119,7 +124,8 @@ def _support(run: FittedRun) -> Check:
     levels = [residual_levels(ensemble, around, effective=shared)]
     if run.amortised:
         levels.append(residual_levels(ensemble, run.calibration))
-    extremes = extreme_draws(ensemble, run.some_draws(EXTREME_DRAWS), run.at_x_o.x_o, *run.many_replicas)
+    many = run.many_replicas
+    extremes = extreme_draws(ensemble, run.some_draws(EXTREME_DRAWS), run.at_x_o.x_o, many.theta, many.x[:, 0])
     return support(levels, extremes, run.sharp_ends)
 
 
@@ -148,6 +154,7 @@ CHECKS: tuple[Entry, ...] = (
     Entry(PREDICTIVE, _predictive),
     Entry(TAIL_RANK, _tail_rank),
     Entry(calibration.POSTERIOR_SBC, _posterior_sbc),
+    Entry(calibration.NEAREST, _nearest),
     Entry(SUPPORT, _support),
     Entry(SHORT_RUN, _short_run, later=True),
     Entry(calibration.SBC, lambda run: calibration.sbc(run.calibration)),

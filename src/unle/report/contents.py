@@ -91,6 +91,7 @@ KINDS: dict[str, Kind] = {
     "coverage": Kind(plot.coverage_curve, "The curve should stay inside the band around the diagonal."),
     "support": Kind(plot.rank_curves, "The curve should not end below the band."),
     "posterior_sbc": Kind(plot.rank_curves, "Each curve should stay inside the band."),
+    "nearest": Kind(plot.rank_curves, "Each curve should stay inside the band."),
     "tail_rank": Kind(plot.likelihood_rank, "The line should lie among the replicas, or to the right of them."),
     "tarp": Kind(plot.rank_curves, "The curve should stay inside the band."),
     "local_c2st": Kind(plot.local_probabilities, "The line should lie where chance puts it."),
