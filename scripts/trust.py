@@ -40,13 +40,15 @@ from unle.diagnose import (
     validity_calibration,
     z_uniformity,
 )
+from unle.diagnose.calibration import nearest_rows
+from unle.diagnose.calibration_checks import NEAREST
 from unle.diagnose.data_chains import compare_ends
 from unle.diagnose.likelihoods import log_likelihood_pairs, log_likelihood_table
 from unle.diagnose.normaliser import normaliser
 from unle.diagnose.predictive_checks import Replicas
 from unle.models import AbstractEnergy, Consensus, EnergyModel, Ensemble, FixedMeasure, TractableLikelihood
 from unle.posterior import Draws, Posterior
-from unle.space import Prior, fit_theta_space, fit_x_space
+from unle.space import Prior, XSpace, fit_theta_space, fit_x_space
 from unle.train.validity_fit import group_calibration
 
 NOISE = 0.5  # of the data; the prior is standard normal in both parameters
@@ -146,11 +148,28 @@ class Normal(TractableLikelihood):
         return -0.5 * jnp.sum(((w - theta) / self.sd) ** 2) - len(w) * jnp.log(self.sd) + self.slope * theta[0]
 
 
+class WrongNear(Normal):
+    """The factor of theta is there only for data like x_o."""
+
+    x_o: Float[Array, " dim"]
+    space: XSpace
+
+    def log_likelihood(self, theta, w):
+        """Return the log-density, times exp(slope theta_1) near x_o."""
+        near = jnp.exp(-0.5 * jnp.sum(((w - self.x_o) / NOISE) ** 2))
+        return super().log_likelihood(theta, w) + (near - 1) * self.slope * theta[0]
+
+    def space_of_x(self):
+        """Return the coordinates in which data are compared."""
+        return self.space
+
+
 # sd of the learned noise over that of the true one, and the slope of the factor
 LEARNED = {
     "too narrow": (0.6, 0.0),
     "too wide": (1.6, 0.0),
     "Z left out": (1.0, 2.0),
+    "wrong near x_o": (1.0, 3.0),
 }
 
 
@@ -176,6 +195,22 @@ def around(seed: int, kind: str) -> Check:
     prior = Prior.normal([0.0, 0.0], [1.0, 1.0])
     found, shared = calibrate_around(prior, likelihood, draws, pairs, ess=2000.0, seed=seed)
     return posterior_sbc(found, effective=shared)
+
+
+def around_nearest(seed: int, kind: str) -> Check:
+    """Calibrate at the simulations nearest to an observation, near which alone the likelihood may be wrong."""
+    likelihood, draws, _ = learned(seed, kind, 21)
+    theta = np.asarray(draws)
+    rng = np.random.default_rng([seed, 22])
+    x = theta[:, None, None] + NOISE * rng.normal(size=(len(theta), 1, 1, 2))
+    space = fit_x_space(x[:, 0, 0])
+    some = np.sort(nearest_rows(space, x[:, 0], draws.x_o))
+    near = Replicas(theta[some], some, x[some], np.ones((len(some), 1), bool))
+    if kind == "wrong near x_o":
+        likelihood = WrongNear(likelihood.sd, likelihood.slope, jnp.asarray(draws.x_o[0]), space)
+    prior = Prior.normal([0.0, 0.0], [1.0, 1.0])
+    found, shared = calibrate_around(prior, likelihood, draws, near, ess=2000.0, seed=seed)
+    return posterior_sbc(found, effective=shared, kind=NEAREST)
 
 
 def ranked(seed: int, kind: str) -> Check:
@@ -398,6 +433,7 @@ CASES: dict[str, tuple[Callable[[int, str], Check], tuple[str, ...], tuple[str, 
     ),
     "tail_rank": (ranked, ("right",), ("x_o lost", "shifted far")),
     "posterior_sbc": (around, ("right",), ("too narrow", "too wide", "Z left out")),
+    "nearest": (around_nearest, ("right",), ("too narrow", "too wide", "wrong near x_o")),
     "information": (informed, ("right",), ("nothing learned", "learned wrongly")),
     "certificate": (
         certified,

@@ -21,7 +21,7 @@ from unle.diagnose import (
     sbc,
     tail_rank,
 )
-from unle.diagnose.calibration import OF_X_O, OF_Y
+from unle.diagnose.calibration import OF_X_O, OF_Y, nearest_rows
 from unle.diagnose.calibration_checks import region_coverage
 from unle.diagnose.likelihoods import members_within, without_region
 from unle.diagnose.predictive_checks import Replicas, distance_ratio
@@ -31,7 +31,7 @@ from unle.methods import SequentialRun
 from unle.models import GivenValid, Region
 from unle.posterior import Draws, Posterior
 from unle.simulators import Simulations
-from unle.space import Prior, fit_theta_space
+from unle.space import Prior, fit_theta_space, fit_x_space
 
 FILE = Path(__file__).parents[2] / "scripts" / "trust.py"
 spec = importlib.util.spec_from_file_location("trust_around", FILE)
@@ -49,6 +49,43 @@ def test_nobody_is_ranked_among_draws_of_his_own_chain():
         np.testing.assert_array_equal(np.flatnonzero(row) // 500, np.full(500, place // 500))
     assert around.names == ("a", "b", OF_Y, OF_X_O)
     assert shared == 1500
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("right", "good"), ("too wide", "bad"), ("wrong near x_o", "bad")])
+def test_the_nearest_simulations_show_what_is_wrong_near_x_o_alone(kind, verdict):
+    assert trust.around_nearest(1, kind).verdict == verdict
+
+
+def test_the_nearest_are_those_of_like_rank_in_every_coordinate():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 1, 2))
+    x[:, :, 1] = np.exp(5 * x[:, :, 1])  # in raw units nothing but the second would count
+    space = fit_x_space(x[:, 0])
+    near = nearest_rows(space, x, np.array([[0.0, 1.0]]))
+    assert len(near) == 250
+    assert np.abs(x[near, 0, 0]).max() < 0.6
+    assert np.abs(np.log(x[near, 0, 1])).max() < 3.0
+
+
+def test_several_rows_are_compared_by_their_means_and_spreads():
+    rng = np.random.default_rng(0)
+    mean, spread = rng.normal(size=(2, 800))
+    x = mean[:, None, None] + np.exp(spread)[:, None, None] * rng.normal(size=(800, 30, 1))
+    space = fit_x_space(x.reshape(-1, 1))
+    near = nearest_rows(space, x, rng.normal(size=(30, 1)))
+    assert len(near) == 100
+    assert np.abs(mean[near]).max() < 1.5
+    assert np.abs(spread[near]).max() < 1.5
+
+
+def test_a_run_calibrates_at_the_nearest_of_its_simulations():
+    likelihood, draws, _ = trust.learned(1, "wrong near x_o", 15)
+    run = evidence("wrong near x_o")
+    space = fit_x_space(run.x)
+    wrong = trust.WrongNear(likelihood.sd, likelihood.slope, jnp.asarray(run.draws.x_o[0]), space)
+    found = default_checks(replace(run, posterior=Posterior(PRIOR, wrong)))
+    assert next(one for one in found.checks if one.name == "nearest").verdict == "bad"
+    assert next(one for one in found.checks if one.name == "sbc").verdict == "good"
 
 
 def test_a_single_chain_is_taken_for_two():
