@@ -20,5 +20,17 @@ def test_a_name_that_another_library_uses_is_answered_with_ours():
     prior = unle.Prior.uniform([0.0], [1.0])
     with pytest.raises(InputError, match="expected `n`; got `num_simulations`; try unle.simulate"):
         unle.simulate(lambda theta, rng: theta, prior, num_simulations=100)
-    with pytest.raises(TypeError, match="nonsense"):  # what nobody uses is left to Python
+    with pytest.raises(InputError, match="expected keywords among simulator, prior, n, .*; got `nonsense`"):
         unle.simulate(lambda theta, rng: theta, prior, 100, nonsense=1)
+
+
+def test_settings_and_names_of_other_libraries_are_answered():
+    prior = unle.Prior.uniform([0.0], [1.0])
+    with pytest.raises(InputError, match="expected `base`; got `density_estimator`"):
+        unle.AUNLE(prior, density_estimator="maf")
+    with pytest.raises(InputError, match=r"got `training_batch_size`; try unle.AUNLE\(prior\).fit\(simulations\)"):
+        unle.AUNLE(prior).fit(([[0.0]], [[1.0]]), training_batch_size=50)
+    with pytest.raises(InputError, match="expected `budget`; got `num_simulations`"):
+        unle.SUNLE(prior, lambda theta, rng: theta).run([1.0], num_simulations=100)
+    with pytest.raises(AttributeError, match=r"try unle.Prior.uniform\(low, high\)"):
+        _ = unle.BoxUniform

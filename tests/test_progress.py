@@ -48,6 +48,13 @@ def test_an_error_is_not_called_done(written, clock):
     assert written() == "Training: 3/9 (33 %) stopped after 0.0 s\n"
 
 
+def test_an_argument_that_is_refused_at_once_needs_no_line(written, clock):
+    for total in (None, 9):
+        with pytest.raises(ValueError, match="wrong"), progress("Training", total=total):
+            raise ValueError("wrong")
+    assert written() == ""
+
+
 @pytest.mark.parametrize("how", ["switch", "environment"])
 def test_it_can_be_silenced(written, monkeypatch, how):
     if how == "environment":

@@ -41,6 +41,15 @@ _ROOMS = (
     "train",
 )
 
+# What other libraries call it.
+_ELSEWHERE = {
+    "BoxUniform": "unle.Prior.uniform(low, high)",
+    "simulate_for_sbi": "unle.simulate(simulator, prior, 1000)",
+    "NPE": "unle.AUNLE(prior)",
+    "NRE": "unle.AUNLE(prior)",
+    "pairplot": "unle.plot.pairs(draws)",
+}
+
 __all__ = sorted([*_HOMES, "__version__"])
 
 
@@ -48,7 +57,8 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"unle.{name}")
     if name not in _HOMES:
-        raise AttributeError(f"module 'unle' has no attribute {name!r}")
+        hint = f"; try {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+        raise AttributeError(f"module 'unle' has no attribute {name!r}{hint}")
     try:
         module = importlib.import_module(_HOMES[name])
     except ModuleNotFoundError as error:

@@ -21,9 +21,10 @@ Example:
 
 import enum
 import functools
+import inspect
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ParamSpec, TypeVar
 
 __all__ = ["FitError", "InputError", "Outcome", "SimulationError", "StoreError", "UnleError", "UnleWarning"]
@@ -105,7 +106,7 @@ def warn_user(message: str) -> None:
 
 
 def other_names(example: str, **ours: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Answer keywords that other libraries use for an argument with the name that it has here.
+    """Answer keywords that a function does not have, such as those of other libraries, with the name that it has here.
 
     Args:
         example: a call as it should be.
@@ -113,15 +114,24 @@ def other_names(example: str, **ours: str) -> Callable[[Callable[P, R]], Callabl
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        expected = [name for name in inspect.signature(function).parameters if name != "self"]
+
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            if theirs := next((name for name in kwargs if name in ours), None):
-                raise InputError(f"expected `{ours[theirs]}`; got `{theirs}`; try {example}.")
+            check_names(kwargs, expected, ours, example)
             return function(*args, **kwargs)
 
         return checked
 
     return decorate
+
+
+def check_names(names: Iterable[str], expected: Sequence[str], ours: Mapping[str, str], example: str) -> None:
+    """Refuse keywords that are not expected, with our name for one that has another name elsewhere."""
+    for theirs in names:
+        if theirs not in expected:
+            wanted = f"`{ours[theirs]}`" if ours.get(theirs) in expected else f"keywords among {', '.join(expected)}"
+            raise InputError(f"expected {wanted}; got `{theirs}`; try {example}.")
 
 
 class Outcome(enum.Enum):

@@ -229,8 +229,9 @@ class _PlainBar(_Bar):
             self._write("")
 
     def close(self, word: str) -> None:
-        is_brief = time.monotonic() - self.start < BRIEF and not (self.total or self.done or self._lines)
-        if not is_brief or word != "done":
+        is_brief = time.monotonic() - self.start < BRIEF
+        unseen = not (self.done or self._lines) and (self.total is None or word == "stopped")
+        if not (is_brief and unseen):
             self._write(f" {word}")
 
     def _write(self, word: str) -> None:

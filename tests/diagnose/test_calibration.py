@@ -165,7 +165,7 @@ def test_every_check_that_applies_is_made_and_the_others_say_why(tmp_path):
     simulated = {"predictive", "tail_rank", "posterior_sbc", "sbc", "coverage", "tarp", "local_c2st"}
     assert made == {"outlier", "sampler"} | simulated
     records = {"training", "information", "certificate", "rounds", "learned_normaliser", "inner_mixing", "validity"}
-    others = {"ensemble_agreement", "normaliser", "support", "region"} | records
+    others = {"nearest", "ensemble_agreement", "normaliser", "support", "region"} | records
     assert {one.name for one in findings.skipped} == others
     assert all(check.advice and check.verdict in ("good", "doubtful", "bad") for check in findings.checks)
     findings.save(tmp_path / "checks")

@@ -28,6 +28,14 @@ def test_as_an_array_chains_follow_one_another(draws):
     assert draws.values[1].min() > 50
 
 
+def test_means_are_those_of_the_array(draws):
+    array = np.asarray(draws)
+    np.testing.assert_array_equal(draws.mean(0), array.mean(axis=0))
+    np.testing.assert_array_equal(np.mean(draws, axis=0), array.mean(axis=0))
+    np.testing.assert_array_equal(np.std(draws, axis=0), array.std(axis=0))
+    assert draws.std() == array.std()
+
+
 def test_arviz_sees_the_axes(draws):
     tree = draws.to_arviz()
     assert tree["posterior"]["noise"].dims == ("chain", "draw")

@@ -40,6 +40,11 @@ def posterior(model):
     return Posterior(prior, likelihood)
 
 
+def test_arguments_of_the_density_the_other_way_round_are_noticed(posterior):
+    with pytest.raises(InputError, match="the other way round; try log_prob"):
+        posterior.log_prob(np.array([100.0, 1.0, 0.0]), np.zeros(2))
+
+
 def exact(model, theta, rows):
     """Return the log-likelihood of what is there of every row, for every theta."""
     total = np.zeros(len(theta))

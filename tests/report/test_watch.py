@@ -76,6 +76,19 @@ def test_rounds_are_counted(tmp_path):
     assert run_status(run).stage == "sampling"
 
 
+def test_the_last_line_is_about_all_rounds(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", {"method": "sunle", "budget": 80, "rounds": 2})
+    simulate(run, 0, 40)
+    with run.simulations() as store:
+        store.append(ids=range(40), theta=np.zeros((40, 1)), x=np.zeros((40, 1)), reasons=[""] * 40, round=1)
+    run.append_metrics(stage="training", chunk=2, gain=-0.5)
+    run.append_metrics(stage="fitted", sentence="Kept: Gaussian base, no energy; it will do.")
+    run.append_metrics(stage="seconds", fit=1.0)
+    now = run_status(run)
+    expected = "finished after 2 rounds; 80 of 80 simulations (4 failed); Kept: Gaussian base, no energy; it will do"
+    assert describe(now, now) == expected
+
+
 def test_a_finished_run_ends_the_command(run):
     simulate(run, 0, 100)
     run.draws.touch()

@@ -370,6 +370,13 @@ def test_from_arrays_refuses(theta, x, complaint):
         Simulations.from_arrays(theta, x)
 
 
+def test_they_are_unpacked_as_parameters_and_data():
+    simulations = Simulations.from_arrays(np.zeros((3, 2)), np.array([[1.0], [np.nan], [2.0]]))
+    theta, x = simulations
+    assert theta.shape == (3, 2)
+    np.testing.assert_array_equal(x, simulations.x)
+
+
 def test_rounds_are_joined():
     one, two = simulate(noisy, Box(), 4), simulate(noisy, Box(), 3, round=1)
     both = Simulations.joined([one, two])

@@ -261,6 +261,12 @@ def test_bounds_see_through_transforms():
     assert (low, high) == (-1.0, 3.0)
 
 
+def test_priors_may_be_parts_of_a_prior():
+    prior = Prior({"rate": Prior.lognormal(0.0, 1.0), "place": Prior.uniform([0.0, 0.0], [1.0, 2.0])})
+    assert prior.names == ("rate", "place_1", "place_2")
+    assert prior.bounds[1].tolist() == [np.inf, 1.0, 2.0]
+
+
 def test_convenient_constructors():
     assert Prior.uniform(-1, [1, 2], names=["a", "b"]).names == ("a", "b")
     theta = np.array([0.5, 2.0])

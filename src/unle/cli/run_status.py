@@ -58,6 +58,11 @@ def run_status(run: RunDirectory) -> RunStatus:
         loss = _training(metrics)[3]
     if not loss and (told := [record for record in metrics if record.get("stage") == "round"]):
         loss = f"round {int(told[-1]['number']) + 1} was {float(told[-1]['distance']):.2g} sd from x_o"
+    if stage == "finished":  # the numbers of all rounds
+        done, invalid = sum(count.done for count in counts), sum(count.invalid for count in counts)
+        latest, wanted = latest._replace(done=done, invalid=invalid), run.settings.get("budget")
+        sentences = [record["sentence"] for record in metrics if "sentence" in record]
+        loss = str(sentences[-1]).rstrip(".") if sentences else loss
     why = ""
     if stage != "finished" and _is_over(run, is_held, silent):
         stage, why = "stopped", _why(run, metrics)
@@ -67,7 +72,8 @@ def run_status(run: RunDirectory) -> RunStatus:
 
 def describe(now: RunStatus, first: RunStatus) -> str:
     """Return one line; rates are over the time since the first look at the present task."""
-    parts = [f"{now.stage}, round {now.round + 1} of {now.rounds}" if now.rounds > 1 else now.stage]
+    rounds = f" after {now.rounds} rounds" if now.stage == "finished" else f", round {now.round + 1} of {now.rounds}"
+    parts = [now.stage + rounds * (now.rounds > 1)]
     total = f" of {now.wanted:,}" if now.wanted else ""
     parts.append(f"{now.done:,}{total} simulations ({now.invalid:,} failed)")
     passed, made = now.at - first.at, now.step - first.step

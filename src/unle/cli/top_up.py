@@ -30,7 +30,7 @@ def create_or_top_up(path: Path, settings: Mapping[str, Any]) -> RunDirectory:
     before, now = run.settings["budget"], grown["budget"]
     sizes, last = grown.get("rounds"), _last_round(run.settings)
     run = top_up(run, grown, keep=lambda record: record.get("stage") == "round" and int(record["number"]) < last)
-    more = f" in {len(sizes) - last - 1} further rounds" if isinstance(sizes, list) else ""
+    more = f" in {len(sizes) - last - 1} further rounds, each with a fit of its own" if isinstance(sizes, list) else ""
     aside = path / EARLIER / str(before)
     kept = f"; the results of the {before:,} are kept in {aside}" if aside.exists() else ""
     say(f"{path} goes on from {before:,} to {now:,} simulations{more}{kept}.")

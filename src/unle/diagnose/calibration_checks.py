@@ -81,7 +81,7 @@ NEAREST = CheckKind(
 )
 DIRECTIONS = {
     "narrow": "too narrow: its intervals promise more than they hold",
-    "wide": "too wide: it is honest but wastes information",
+    "wide": "too wide: its intervals are longer than the data warrant",
     "low": "shifted: the truth tends to lie above it",
     "high": "shifted: the truth tends to lie below it",
     "": "not where the truth is",

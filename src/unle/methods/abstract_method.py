@@ -5,6 +5,7 @@ observation.  A fit tells numbers for the record, and one line for the user.
 """
 
 import abc
+import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ import equinox as eqx
 import numpy as np
 
 from unle.arrays import as_count, as_seed, brief
-from unle.errors import InputError, Outcome, warn_user
+from unle.errors import InputError, Outcome, check_names, other_names, warn_user
 from unle.methods.energy_selection import Selected
 from unle.methods.round_state import AbstractRoundState, Round, lost, recovered
 from unle.methods.training_pairs import FEWEST, with_column_names, x_names_of
@@ -109,6 +110,12 @@ class AbstractMethod(eqx.Module):
 
     prior: eqx.AbstractVar[Prior]
 
+    def __new__(cls, *_args: Any, **settings: Any):
+        """Refuse settings that the method does not have, before anything is made of them."""
+        fields = [field.name for field in dataclasses.fields(cls) if field.init]
+        check_names(settings, fields, {"density_estimator": "base"}, f"unle.{cls.__name__}(prior), with the defaults")
+        return super().__new__(cls)
+
     def __check_init__(self):
         check_prior(self.prior, self)
         members = getattr(self, "members", 1)
@@ -123,6 +130,12 @@ class AbstractMethod(eqx.Module):
 class AbstractAmortised(AbstractMethod):
     """A method that learns the posterior of every observation from one set of simulations."""
 
+    @other_names(
+        "unle.AUNLE(prior).fit(simulations); how it is trained is a setting of the method, "
+        "as in unle.AUNLE(prior, training=unle.train.EnergyTraining())",
+        theta="simulations",
+        device="jax.config.update('jax_platforms', 'cpu')",
+    )
     @progress("Fitting the likelihood")
     def fit(
         self,
@@ -196,6 +209,15 @@ class AbstractSequential(AbstractMethod):
     def finish(self, state: Any, *, on_metrics: Callable[..., None] | None = None) -> SequentialRun:
         """Return the posterior from the simulations so far."""
 
+    @other_names(
+        "unle.SUNLE(prior, simulator).run(x_o, budget=1000)",
+        x="x_o",
+        observation="x_o",
+        num_simulations="budget",
+        n="budget",
+        num_rounds="rounds",
+        num_workers="workers",
+    )
     def run(
         self,
         x_o: Any,

@@ -228,7 +228,8 @@ def select_energy(
     if not ess.min() * draws > FEWEST_EFFECTIVE:
         return unreliable, f"the normaliser of energies has an effective sample size of {ess.min() * draws:.0f} draws"
     if not gain > KEEP_ERRORS * error:  # also for NaN
-        return bases_only, f"energies gain {gain:+.3f} nats per held-out row, with a standard error of {error:.3f}"
+        found = f"energies gain {gain:+.3f} nats per held-out row, with a standard error of {error:.3f}"
+        return bases_only, f"{found}: the base alone describes the data as well"
     why = f"energies gain {gain:+.2f} nats per held-out row"
     choice = Choice(models, scores.log_z, gain, gains)
     if replace_failed and _clearly_worse(gains).any():

@@ -81,6 +81,14 @@ class Draws:
         shown = ", ".join(self.names[:SHOWN]) + (f" and {len(self.names) - SHOWN} more" * (len(self.names) > SHOWN))
         return f"Draws({len(self):,} of {shown}; {chains} chains; x_o: {given})"
 
+    def mean(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the mean as `np.asarray(draws).mean` does; `axis=0` for that of each parameter."""
+        return np.asarray(self).mean(*args, **kwargs)
+
+    def std(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the standard deviation as `np.asarray(draws).std` does; `axis=0` for that of each parameter."""
+        return np.asarray(self).std(*args, **kwargs)
+
     @property
     def shape(self) -> tuple[int, int]:
         """Shape (n, d) of the draws as one array."""

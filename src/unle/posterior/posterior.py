@@ -153,6 +153,8 @@ class Posterior(eqx.Module):
     @other_names("posterior.log_prob(theta, x_o)", x="x_o")
     def log_prob(self, theta: Any, x_o: Any) -> Float[Array, "*n"]:
         """Return the unnormalised log posterior at theta, shape (d,) or (n, d); -inf outside the prior's support."""
+        if np.shape(theta)[-1:] == (self.dim_x,) and np.shape(x_o)[-1:] == (self.prior.dim,) != (self.dim_x,):
+            raise InputError("expected theta before x_o; got them the other way round; try log_prob(theta, x_o).")
         rows = self.summarise(self._checked(x_o))
         likelihood = self._tractable("log_prob", rows)
         theta = jnp.asarray(self.prior.as_theta(theta), jnp.float32)

@@ -14,7 +14,7 @@ Example:
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,6 +177,10 @@ class Simulations:
             first_traceback=next((part.first_traceback for part in parts if part.first_traceback), None),
             x_names=parts[0].x_names,
         )
+
+    def __iter__(self) -> Iterator[Float[np.ndarray, "n _"]]:
+        """Yield all theta and all x, for `theta, x = simulations`; rows of x that failed are NaN."""
+        return iter((self.theta, self.x))
 
     def __len__(self) -> int:
         return len(self.theta)

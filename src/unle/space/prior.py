@@ -42,9 +42,9 @@ class Prior(eqx.Module):
 
     Args:
         distribution: a distribution of numpyro, a frozen one of scipy.stats or one of torch (sbi's BoxUniform too) with
-            draws of shape (d,); or a list of them; or a dictionary from names to them. Every item is an independent
-            block; a scalar distribution is a block of one, and `dist.Uniform(low, high)` with arrays of shape (k,) a
-            block of k. Discrete distributions and those without a density are refused.
+            draws of shape (d,), or a `Prior`; or a list of them; or a dictionary from names to them. Every item is an
+            independent block; a scalar distribution is a block of one, and `dist.Uniform(low, high)` with arrays of
+            shape (k,) a block of k. Discrete distributions and those without a density are refused.
         names: one name per parameter; theta_1, ..., theta_d if not given. A dictionary has its own.
 
     Example:

@@ -139,6 +139,8 @@ def as_numpyro(distribution: Any) -> list[dist.Distribution]:
     """Return the numpyro distributions, one per independent block, that a user's distribution stands for."""
     if isinstance(distribution, dist.Distribution):
         return [distribution]
+    if own := getattr(distribution, "distributions", None):  # a `Prior`: its blocks
+        return list(own)
     classes = type(distribution).__mro__
     if any(kind.__module__.startswith("scipy.stats") for kind in classes):
         return [_from_scipy(distribution)]
@@ -162,7 +164,7 @@ def named_blocks(distributions: Mapping[str, Any]) -> tuple[list[dist.Distributi
         if isinstance(distribution, tuple | list | int | float | np.ndarray):
             raise InputError(
                 f"expected a distribution for {name!r}; got {distribution!r}, which could mean limits or mean and "
-                "width; try numpyro.distributions.Uniform(low, high)."
+                "width; try unle.Prior.uniform(low, high) or unle.Prior.normal(mean, sd)."
             )
         own = as_numpyro(distribution)
         size = sum(int(np.prod(block.shape(), dtype=int)) for block in own)
