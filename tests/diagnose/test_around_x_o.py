@@ -53,7 +53,9 @@ def test_nobody_is_ranked_among_draws_of_his_own_chain():
 
 @pytest.mark.parametrize(("kind", "verdict"), [("right", "good"), ("too wide", "bad"), ("wrong near x_o", "bad")])
 def test_the_nearest_simulations_show_what_is_wrong_near_x_o_alone(kind, verdict):
-    assert trust.around_nearest(1, kind).verdict == verdict
+    check = trust.around_nearest(1, kind)
+    assert check.verdict == verdict
+    assert ("For the simulations nearest to x_o, " in check.advice) == (verdict == "bad")
 
 
 def test_the_nearest_are_those_of_like_rank_in_every_coordinate():

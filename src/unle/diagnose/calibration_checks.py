@@ -49,7 +49,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import binom, rankdata
 
-from unle.diagnose.calibration import FEWEST_EFFECTIVE, Calibration
+from unle.diagnose.calibration import FEWEST_EFFECTIVE, OF_X_O, OF_Y, Calibration
 from unle.diagnose.p_values import FEWEST_NUMBERS, MATERIAL, uniformity
 from unle.diagnose.record import Check, CheckKind, Verdict, at_most, bonferroni, verdict_of, worst
 from unle.errors import InputError
@@ -113,31 +113,31 @@ def posterior_sbc(around: Calibration, *, effective: float, kind: CheckKind = PO
         A `Check` with the levels (n, dim + 2) as array `levels`.
     """
     variance = 1 + len(around) / effective
-    which = "one more simulation near x_o" if kind is NEAREST else "one more simulation like x_o"
-    return _check_columns(
-        kind, around, variance, f"Given {which}, the posterior of {{name}} is {{manner}}", likelihoods=2
-    )
+    which = "the simulations nearest to x_o" if kind is NEAREST else "simulations at the draws"
+    what = f"For {which}, the posterior of {{name}} is {{manner}}"
+    of_likelihood = f"For {which}, the learned likelihood is wrong: {{name}} does not rank as it should"
+    return _check_columns(kind, around, variance, what, of_likelihood)
 
 
 def _check_columns(
-    kind: CheckKind, calibration: Calibration, variance: float, what: str, *, likelihoods: int = 0
+    kind: CheckKind, calibration: Calibration, variance: float, what: str, of_likelihood: str = ""
 ) -> Check:
-    """Test the levels of every column; the last ones are log-likelihoods, which are neither wide nor narrow."""
+    """Test the levels of every column; some are of log-likelihoods, which are neither wide nor narrow."""
     require(calibration)
     dim = calibration.truth.shape[1]
     levels = [calibration.levels(calibration.draws[..., i], calibration.truth[:, i], stream=i) for i in range(dim)]
     tests = [uniformity(column, variance=variance) for column in levels]
     p_value, gap = bonferroni([test.p_value for test in tests]), max(test.gap for test in tests)
     lowest = int(np.argmin([test.p_value for test in tests]))
-    is_likelihood = lowest >= dim - likelihoods
-    manner = "off, and so is the learned likelihood" if is_likelihood else DIRECTIONS[tests[lowest].direction]
+    name, manner = calibration.names[lowest], DIRECTIONS[tests[lowest].direction]
+    reason = (of_likelihood if name in (OF_Y, OF_X_O) else what).format(name=name, manner=manner)
     numbers = {
         "p": p_value,
         "posteriors": len(calibration),
         "effective_draws": calibration.effective,
         "largest_gap": gap,
     }
-    advice = advice_for(p_value, calibration, what.format(name=calibration.names[lowest], manner=manner))
+    advice = advice_for(p_value, calibration, reason)
     arrays = {"levels": np.stack(levels, axis=1)}
     return kind.result(judged(p_value, gap, calibration), numbers, advice, arrays, calibration.names)
 
