@@ -34,3 +34,7 @@ def test_settings_and_names_of_other_libraries_are_answered():
         unle.SUNLE(prior, lambda theta, rng: theta).run([1.0], num_simulations=100)
     with pytest.raises(AttributeError, match=r"try unle.Prior.uniform\(low, high\)"):
         _ = unle.BoxUniform
+    with pytest.raises(AttributeError, match=r"numpyro.distributions.HalfNormal"):
+        _ = unle.HalfNormal
+    with pytest.raises(InputError, match="expected `seed`; got `random_seed`"):
+        unle.simulate(lambda theta, rng: theta, prior, 10, random_seed=1)

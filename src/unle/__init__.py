@@ -48,7 +48,11 @@ _ELSEWHERE = {
     "NPE": "unle.AUNLE(prior)",
     "NRE": "unle.AUNLE(prior)",
     "pairplot": "unle.plot.pairs(draws)",
+    "sample": "posterior.sample(x_o, 10_000)",
+    "sample_posterior_predictive": "unle.simulators.simulate_at(simulator, np.asarray(draws)).x",
 }
+# Distributions that a prior is made of: not ours.
+_FAMILIES = ("Normal", "HalfNormal", "LogNormal", "Uniform", "Gamma", "Beta", "Exponential", "HalfCauchy", "StudentT")
 
 __all__ = sorted([*_HOMES, "__version__"])
 
@@ -58,6 +62,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"unle.{name}")
     if name not in _HOMES:
         hint = f"; try {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+        if name in _FAMILIES:
+            hint = f"; try numpyro's, scipy's or torch's, as in unle.Prior({{'a': numpyro.distributions.{name}(...)}})"
         raise AttributeError(f"module 'unle' has no attribute {name!r}{hint}")
     try:
         module = importlib.import_module(_HOMES[name])

@@ -27,6 +27,7 @@ from unle.diagnose.likelihoods import members_within, without_region
 from unle.diagnose.predictive_checks import Replicas, distance_ratio
 from unle.diagnose.record import NotApplicable, NotMade
 from unle.diagnose.sampler_checks import ensemble_agreement
+from unle.errors import InputError
 from unle.methods import SequentialRun
 from unle.models import GivenValid, Region
 from unle.posterior import Draws, Posterior
@@ -64,7 +65,7 @@ def test_the_nearest_are_those_of_like_rank_in_every_coordinate():
     x[:, :, 1] = np.exp(5 * x[:, :, 1])  # in raw units nothing but the second would count
     space = fit_x_space(x[:, 0])
     near = nearest_rows(space, x, np.array([[0.0, 1.0]]))
-    assert len(near) == 250
+    assert len(near) == 200
     assert np.abs(x[near, 0, 0]).max() < 0.6
     assert np.abs(np.log(x[near, 0, 1])).max() < 3.0
 
@@ -288,6 +289,12 @@ def test_one_call_makes_the_checks_of_a_run(sequential):
     assert without.startswith("verdict: ")
     assert "check(..., simulator=simulator)" in without
     assert "DIR" not in without
+
+
+def test_the_simulator_in_the_place_of_simulations_is_noticed():
+    run = evidence("right")
+    with pytest.raises(InputError, match="expected simulations before the simulator"):
+        check(run.posterior, run.draws, simulator)
 
 
 @pytest.mark.parametrize("changes", [{"simulator": None}, {"seconds": 60.0}])

@@ -144,3 +144,10 @@ def test_dear_simulations_are_not_made_to_look_for_sharp_ends(problem):
     evidence = FittedRun(posterior, draws, theta, x, simulator=lambda theta, rng: 1 / 0, seconds=1.0)
     assert evidence.sharp_ends == []
     assert "take too long" in evidence.notes[0]
+
+
+def test_counts_far_outside_are_bad_although_most_of_them_are_alike():
+    rng = np.random.default_rng(0)
+    counts = rng.binomial(8, rng.uniform(size=(1000, 1)) ** 3, size=(1000, 6)).astype(float)
+    assert outlier(counts, [0.0, 1.0, 1.0, 2.0, 0.0, 1.0]).verdict == "good"
+    assert outlier(counts, [0.0, 1.0, 3.0, 6.0, 7.0, 800.0]).verdict == "bad"

@@ -1,5 +1,7 @@
 """The record of draws: axes, numbers that judge them, round trips through files."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -60,6 +62,23 @@ def test_draws_in_the_place_of_a_tree_say_what_to_hand_over(draws):
     with pytest.raises(InputError) as caught:
         draws["typo"]
     assert "to_arviz" not in str(caught.value)
+
+
+def test_several_rows_need_as_many_simulations_at_every_draw():
+    draws = Draws(np.zeros((2, 5, 1)), ("a",), np.zeros((3, 4)), seed=0)
+    with pytest.raises(InputError, match=r"np.repeat\(np.asarray\(draws\), 3, axis=0\)\).x.reshape"):
+        draws.to_arviz(posterior_predictive=np.zeros((10, 4)))
+    tree = draws.to_arviz(posterior_predictive=np.zeros((10, 3, 4)))
+    assert tree.posterior_predictive["x"].shape == (2, 5, 3, 4)
+
+
+def test_what_only_arviz_has_is_said_where_to_find(draws):
+    with pytest.raises(AttributeError, match=r"draws have no attribute 'posterior'; try .*draws.to_arviz\(\)"):
+        _ = draws.posterior
+    name = draws.names[0]
+    with pytest.raises(AttributeError, match=f'try draws."{name}".,'):
+        getattr(draws, name)
+    assert pickle.loads(pickle.dumps(draws)).names == draws.names
 
 
 def test_summary_judges_chains_that_disagree(draws):

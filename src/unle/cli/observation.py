@@ -95,13 +95,18 @@ def _text(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
         names, cells = tuple(name.strip("\"'").removeprefix("x.") for name in cells[0]), cells[1:]
     if len({len(row) for row in cells}) > 1:
         raise InputError(f"expected rows of one length in {path}; got lengths {sorted({len(row) for row in cells})}.")
-    rows = np.array([[float(cell) for cell in row] for row in cells])
+    rows = np.array([[_number(cell) for cell in row] for row in cells])
     return rows, names if len(names) == rows.shape[-1] else ()
+
+
+def _number(cell: str) -> float:
+    """Return a number; R writes NA for one that is missing."""
+    return float("nan") if cell == "NA" else float(cell)
 
 
 def _numeric(cells: list[str]) -> bool:
     try:
-        [float(cell) for cell in cells]
+        [_number(cell) for cell in cells]
     except ValueError:
         return False
     return True

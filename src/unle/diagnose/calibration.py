@@ -61,7 +61,7 @@ FEWEST_WEIGHED = 400  # where likelihoods are dear
 ENOUGH_EFFECTIVE = 100  # draws in the median, with which the first are enough
 FRESH_DRAWS = 1000  # of each posterior, where those at x_o do not do
 FEWEST_POSTERIORS = 50
-FEWEST_NEAREST, MOST_NEAREST = 100, 400  # simulations that count as near
+FEWEST_NEAREST, MOST_NEAREST = 100, 200  # simulations that count as near
 MOST_OPERATIONS = 5e11  # for the posteriors around x_o: half a minute on two cores; then there are fewer of them
 OF_Y, OF_X_O = "log q(y | theta)", "log q(x_o | theta)"  # names of two further columns beside the parameters
 

@@ -50,7 +50,7 @@ from jaxtyping import Float
 from scipy.stats import binom, rankdata
 
 from unle.diagnose.calibration import FEWEST_EFFECTIVE, OF_X_O, OF_Y, Calibration
-from unle.diagnose.p_values import FEWEST_NUMBERS, MATERIAL, uniformity
+from unle.diagnose.p_values import FEWEST_NUMBERS, MATERIAL, uniformity, width
 from unle.diagnose.record import Check, CheckKind, Verdict, at_most, bonferroni, verdict_of, worst
 from unle.errors import InputError
 
@@ -127,10 +127,14 @@ def _check_columns(
     dim = calibration.truth.shape[1]
     levels = [calibration.levels(calibration.draws[..., i], calibration.truth[:, i], stream=i) for i in range(dim)]
     tests = [uniformity(column, variance=variance) for column in levels]
-    p_value, gap = bonferroni([test.p_value for test in tests]), max(test.gap for test in tests)
-    lowest = int(np.argmin([test.p_value for test in tests]))
-    name, manner = calibration.names[lowest], DIRECTIONS[tests[lowest].direction]
-    reason = (of_likelihood if name in (OF_Y, OF_X_O) else what).format(name=name, manner=manner)
+    found = [(test.p_value, name, test.direction) for test, name in zip(tests, calibration.names, strict=True)]
+    for column, name in zip(levels, calibration.names, strict=True):
+        if name not in (OF_Y, OF_X_O):
+            of_width = width(column, variance=variance)
+            found.append((of_width.p_value, name, of_width.direction))
+    p_value, gap = bonferroni([p for p, *_ in found]), max(test.gap for test in tests)
+    _, name, direction = min(found)
+    reason = (of_likelihood if name in (OF_Y, OF_X_O) else what).format(name=name, manner=DIRECTIONS[direction])
     numbers = {
         "p": p_value,
         "posteriors": len(calibration),

@@ -32,6 +32,7 @@ from unle.simulators import Simulations, simulate, simulate_at
 PAIRS = 300  # fresh simulations from the prior
 WEIGHED = 500  # draws of each of their posteriors: levels are exact with any number
 MANY_REPLICAS = 4000  # where they take little time: an extreme of so many is one
+MORE_REPLICAS = 20_000  # rows, where these take little time too: some of so many are near x_o
 REPLICAS = 500  # simulations at posterior draws, two at each
 FEWEST_REPLICAS = 50
 MOST_TIMES = 16  # as many replicas, where nearly all of them fail
@@ -169,12 +170,15 @@ class FittedRun:
         """Valid simulations, one at each of many draws: thousands if the simulator is quick, or those of the pairs."""
         pairs, draws = self.replica_pairs, self.at_x_o
         rows = len(draws.x_o)
-        if self.seconds * rows * MANY_REPLICAS > SECONDS_ALLOWED or self.simulations is not None:
+        wanted = max(MANY_REPLICAS, MORE_REPLICAS // rows)
+        if self.seconds * rows * wanted > SECONDS_ALLOWED:
+            wanted = MANY_REPLICAS
+        if self.seconds * rows * wanted > SECONDS_ALLOWED or self.simulations is not None:
             chosen, theta = np.repeat(pairs.index, 2), np.repeat(pairs.theta, 2, axis=0)
             x, whole = pairs.x.reshape(len(theta), *pairs.x.shape[2:]), pairs.valid.ravel()
         else:
             values = np.asarray(draws, float)
-            chosen = np.linspace(0, len(values) - 1, MANY_REPLICAS).astype(int)
+            chosen = np.linspace(0, len(values) - 1, wanted).astype(int)
             theta = values[chosen]
             made = self._simulate(np.repeat(theta, rows, axis=0), self.seed + ANOTHER_SEED + 2)
             x = made.x.reshape(len(theta), rows, -1)
@@ -188,8 +192,8 @@ class FittedRun:
         if space is None:
             raise NotApplicable("the likelihood has no coordinates in which to compare data.")
         replicas, x_o, ess = self.many_replicas, self.at_x_o.x_o, self.effective_draws
-        # No more than there are independent draws, evenly from all chains.
-        some = np.unique(np.linspace(0, len(replicas.x) - 1, max(int(ess), 1)).astype(int))
+        # A few for every independent draw, evenly from all chains: then the nearest are of different ones.
+        some = np.unique(np.linspace(0, len(replicas.x) - 1, max(int(4 * ess), 1)).astype(int))
         like = some[nearest_rows(space, replicas.x[some, 0], x_o)]
         near = Replicas(*(part[np.sort(like)] for part in replicas))
         model = self.posterior.prior, self.tractable

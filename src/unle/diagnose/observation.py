@@ -52,7 +52,8 @@ def outlier(simulated: Any, x_o: Any) -> Check:
     near = NearestNeighbors(n_neighbors=NEIGHBOUR + 1).fit(simulated)
     among = near.kneighbors(simulated)[0][:, NEIGHBOUR]  # the nearest of all is the point itself
     distances = near.kneighbors(x_o)[0][:, NEIGHBOUR - 1]
-    floor = np.max(among) * 1e-9 + 1e-30
+    # Of counts many are equal: logs of distances of zero would stretch the scale until nothing is far.
+    floor = 0.05 * np.quantile(among, 0.9) + 1e-9 * np.max(among) + 1e-30
     logs = np.log(among + floor)
     p_value = bonferroni([tail_probability(logs, float(np.log(d + floor))) for d in distances])
     verdict = verdict_of(p_value)

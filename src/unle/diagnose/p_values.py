@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import binom, chi2, pearson3, skew
+from scipy.stats import binom, chi2, norm, pearson3, skew
 
 ORDER = 4
 FEWEST_NUMBERS = 20  # numbers; with fewer the chi-square law is not accurate
@@ -89,6 +89,42 @@ def uniformity(u: Float[np.ndarray, " n"], *, variance: float = 1.0) -> Uniformi
     above = np.max(np.arange(1, n + 1) / n - ordered)
     below = np.max(ordered - np.arange(n) / n)
     return Uniformity(float(chi2.sf(coefficients @ coefficients, ORDER)), coefficients, float(max(above, below)))
+
+
+class Width(NamedTuple):
+    """What the test of widths found."""
+
+    p_value: float
+    direction: str  # "wide" or "narrow", as the posteriors would be
+
+
+def width(u: Float[np.ndarray, " n"], *, variance: float = 1.0) -> Width:
+    """Test the levels of posteriors that may all be too wide, or all too narrow, by the same factor.
+
+    The normal quantiles z of uniform levels are standard normal, so that
+
+        n mean(z^2)  is chi-square with n degrees of freedom;
+
+    it is smaller if posteriors are too wide.  For that failure this test has far more power than Neyman's.
+
+    Args:
+        u: the levels.
+        variance: as for `uniformity`; the degrees of freedom are n / variance.
+
+    Example:
+        >>> import numpy as np
+        >>> from scipy.stats import norm
+        >>> z = np.random.default_rng(0).normal(size=300)
+        >>> width(norm.cdf(z)).p_value > 0.01, width(norm.cdf(0.8 * z)).p_value < 0.001
+        (True, True)
+
+    Reference: Cook, Gelman and Rubin, "Validation of software for Bayesian models using posterior quantiles", 2006.
+    """
+    z = norm.ppf(np.clip(u, SMALLEST, 1 - SMALLEST))
+    freedom = len(z) / variance
+    total = freedom * float(np.mean(z**2))
+    p_value = float(min(1.0, 2 * min(chi2.cdf(total, freedom), chi2.sf(total, freedom))))
+    return Width(p_value, "wide" if total < freedom else "narrow")
 
 
 def ecdf_band(n: int, points: Float[np.ndarray, " k"], *, level: float = 0.95, seed: int = 0):

@@ -190,6 +190,10 @@ def check(
     """
     if isinstance(posterior, Draws):
         raise InputError("expected the posterior before its draws; got them the other way round.")
+    if callable(simulations) and not hasattr(simulations, "theta"):
+        raise InputError(
+            "expected simulations before the simulator; try check(posterior, draws, simulations, simulator)."
+        )
     if simulator is not None:
         check_simulator(simulator)
     amortised = not isinstance(simulations, SequentialRun)

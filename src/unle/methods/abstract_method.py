@@ -134,6 +134,7 @@ class AbstractAmortised(AbstractMethod):
         "unle.AUNLE(prior).fit(simulations); how it is trained is a setting of the method, "
         "as in unle.AUNLE(prior, training=unle.train.EnergyTraining())",
         theta="simulations",
+        random_seed="seed",
         device="jax.config.update('jax_platforms', 'cpu')",
     )
     @progress("Fitting the likelihood")
@@ -217,6 +218,7 @@ class AbstractSequential(AbstractMethod):
         n="budget",
         num_rounds="rounds",
         num_workers="workers",
+        random_seed="seed",
     )
     def run(
         self,

@@ -83,7 +83,8 @@ def likelihood_slices(posterior: Any, x_o: Any, centre: Any = None, *, low: Any 
     for i in range(dim):
         points[i, :, i] = axes_of[i]
     flat = points.reshape(-1, dim)
-    logs = np.asarray(posterior.log_prob(flat, x_o), float) - np.asarray(posterior.prior.log_prob(flat), float)
+    of_prior = np.asarray(posterior.prior.log_prob(flat), float)
+    logs = np.asarray(posterior.log_prob(flat, x_o), float) - np.where(np.isfinite(of_prior), of_prior, 0.0)
     logs = np.where(np.isfinite(logs), logs, np.nan).reshape(dim, POINTS)
     columns = min(dim, COLUMNS)
     lines = -(-dim // columns)

@@ -56,6 +56,14 @@ class Draws:
         flat = self.values.reshape(-1, self.values.shape[-1])
         return np.array(flat, dtype=dtype, copy=True) if copy else np.asarray(flat, dtype=dtype)
 
+    def __getattr__(self, name: str) -> Any:
+        """Say where to find what ArviZ's data have."""
+        hint = ""
+        if not name.startswith("_"):
+            own = f'draws["{name}"]' if name in self.__dict__.get("names", ()) else 'draws["NAME"], np.asarray(draws)'
+            hint = f"; try {own}, draws.to_pandas() or draws.to_arviz()"
+        raise AttributeError(f"draws have no attribute {name!r}{hint}")
+
     def __len__(self) -> int:
         """Return the number of draws."""
         return self.values.shape[0] * self.values.shape[1]
@@ -117,9 +125,15 @@ class Draws:
             x = np.asarray(posterior_predictive)
             shape = (*self.values.shape[:2], *self.x_o.shape)
             if x.size != np.prod(shape) or len(x) != len(self):
+                advice = "try unle.simulators.simulate_at(simulator, np.asarray(draws)).x."
+                if (rows := len(self.x_o)) > 1:
+                    repeated = f"np.repeat(np.asarray(draws), {rows}, axis=0)"
+                    advice = (
+                        f"try unle.simulators.simulate_at(simulator, {repeated}).x.reshape(len(draws), {rows}, -1)."
+                    )
                 raise InputError(
                     f"expected `posterior_predictive` with data like x_o for each of {len(self)} draws; got {x.shape}; "
-                    "try unle.simulators.simulate_at(simulator, np.asarray(draws)).x."
+                    f"{advice}"
                 )
             groups["posterior_predictive"] = {"x": x.reshape(shape)}
         with warnings.catch_warnings():

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unle.arrays import as_count, as_seed, brief, in_order
+from unle.arrays import as_array, as_count, as_seed, brief, in_order
 from unle.compiling import key_of
 from unle.errors import InputError, other_names, warn_user
 from unle.models import AbstractLikelihood, AbstractSummary, TractableLikelihood, with_missing_data
@@ -84,7 +84,15 @@ class Posterior(eqx.Module):
         sampler = default_sampler(self.likelihood) if self.sampler is None else self.sampler
         return "\n".join([*lines, f"  sampler: {brief(sampler)}"])
 
-    @other_names("posterior.sample(x_o, 10_000)", x="x_o", num_samples="n", draws="n", size="n", sample_shape="n")
+    @other_names(
+        "posterior.sample(x_o, 10_000)",
+        x="x_o",
+        num_samples="n",
+        draws="n",
+        size="n",
+        sample_shape="n",
+        random_seed="seed",
+    )
     def sample(
         self,
         x_o: Any,
@@ -153,7 +161,7 @@ class Posterior(eqx.Module):
     @other_names("posterior.log_prob(theta, x_o)", x="x_o")
     def log_prob(self, theta: Any, x_o: Any) -> Float[Array, "*n"]:
         """Return the unnormalised log posterior at theta, shape (d,) or (n, d); -inf outside the prior's support."""
-        if np.shape(theta)[-1:] == (self.dim_x,) and np.shape(x_o)[-1:] == (self.prior.dim,) != (self.dim_x,):
+        if self.prior.dim != self.dim_x and as_array(theta, "theta").shape[-1:] == (self.dim_x,):
             raise InputError("expected theta before x_o; got them the other way round; try log_prob(theta, x_o).")
         rows = self.summarise(self._checked(x_o))
         likelihood = self._tractable("log_prob", rows)

@@ -56,7 +56,13 @@ class Samples(Protocol):
         ...
 
 
-@other_names("unle.simulate(simulator, prior, 1000)", num_simulations="n", proposal="prior", num_workers="workers")
+@other_names(
+    "unle.simulate(simulator, prior, 1000)",
+    num_simulations="n",
+    proposal="prior",
+    num_workers="workers",
+    random_seed="seed",
+)
 def simulate(
     simulator: Callable,
     prior: Samples,
