@@ -6,6 +6,7 @@ Without names, all of them. Needs the extra `docs`. Edit a notebook, run this, t
 what it prints: `tests/test_tutorials.py` compares the numbers.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -20,7 +21,8 @@ def execute(path: Path) -> nbformat.NotebookNode:
     """Return a notebook with the outputs of a fresh run."""
     notebook = nbformat.read(path, as_version=4)
     options = {"kernel_name": "python3", "record_timing": False, "coalesce_streams": True}  # of progress, the last line
-    NotebookClient(notebook, timeout=3600, **options).execute()
+    pictures = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}  # tests set another one
+    NotebookClient(notebook, timeout=3600, **options).execute(env=os.environ | pictures)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [one for one in cell.outputs if one.get("name") != "stderr"]
