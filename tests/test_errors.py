@@ -36,5 +36,7 @@ def test_settings_and_names_of_other_libraries_are_answered():
         _ = unle.BoxUniform
     with pytest.raises(AttributeError, match=r"numpyro.distributions.HalfNormal"):
         _ = unle.HalfNormal
+    with pytest.raises(InputError, match="expected `mean`; got `mu`; try Prior.normal"):
+        unle.Prior.normal(mu=0.0, sigma=1.0)
     with pytest.raises(InputError, match="expected `seed`; got `random_seed`"):
         unle.simulate(lambda theta, rng: theta, prior, 10, random_seed=1)

@@ -114,7 +114,7 @@ def other_names(example: str, **ours: str) -> Callable[[Callable[P, R]], Callabl
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        expected = [name for name in inspect.signature(function).parameters if name != "self"]
+        expected = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
 
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:

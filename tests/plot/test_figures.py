@@ -8,6 +8,7 @@ import pytest
 
 from unle.errors import InputError
 from unle.plot import compare_draws, marginals, observation, pairs, training_curves
+from unle.plot.inputs import draw_sets
 from unle.plot.pairs import credible_levels
 from unle.posterior import Draws
 from unle.space import Prior
@@ -184,3 +185,16 @@ def test_a_figure_leaves_the_settings_of_the_user_alone(rng):
 def test_what_cannot_be_drawn_is_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_draws_of_a_smaller_model_are_laid_over_those_of_a_larger_one():
+    rng = np.random.default_rng(0)
+    large, small = (
+        Draws(rng.normal(size=(2, 50, len(names))), names, np.zeros((1, 1)), 0)
+        for names in (("a", "b", "c"), ("b", "a"))
+    )
+    sets, _, _ = draw_sets({"large": large, "small": small}, None, parameters=["a", "b"])
+    np.testing.assert_array_equal(sets[1].values, small[["a", "b"]])
+    np.testing.assert_array_equal(sets[0].values, large[["a", "b"]])
+    with pytest.raises(InputError, match="expected `small` with 3 columns; got 2"):
+        draw_sets({"large": large, "small": small}, None)

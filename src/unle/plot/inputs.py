@@ -59,12 +59,12 @@ def draw_sets(
     shown = [_place(name, every) for name in parameters] if parameters is not None else list(range(len(every)))
     found = []
     for k, (label, item) in enumerate(items):
-        values = first if k == 0 else _aligned(item, str(label), every, named=own is not None)
+        values = first[:, shown] if k == 0 else _aligned(item, str(label), every, shown, named=own is not None)
         is_prior = type(item).__name__ == "Prior"
         label = "prior" if is_prior and label == "reference" else label
         default = FAINT if is_prior else COLOURS[k % len(COLOURS)]
         colour = colours[k] if colours is not None and k < len(colours) else default
-        found.append(DrawSet(values[:, shown], str(label if labels is None else labels[k]), colour))
+        found.append(DrawSet(values, str(label if labels is None else labels[k]), colour))
     return found, every, shown
 
 
@@ -82,12 +82,12 @@ def _is_set(value: Any) -> bool:
     return len(getattr(value, "shape", ())) == 2 or any(hasattr(value, name) for name in ("posterior", "log_density"))
 
 
-def _aligned(values: Any, label: str, every: tuple[str, ...], *, named: bool) -> np.ndarray:
-    """Return further draws with their columns in the order of the first ones."""
-    own = names_of(values, None) if named else None
-    if own is None or not set(every) <= set(own):
-        return as_draws(values, label, len(every))
-    return as_draws(values, label)[:, [list(own).index(name) for name in every]]
+def _aligned(values: Any, label: str, every: tuple[str, ...], shown: list[int], *, named: bool) -> np.ndarray:
+    """Return the columns that are shown of further draws, in the order of the first ones; they may lack others."""
+    own, wanted = names_of(values, None) if named else None, [every[i] for i in shown]
+    if own is None or not set(wanted) <= set(own):
+        return as_draws(values, label, len(every))[:, shown]
+    return as_draws(values, label)[:, [list(own).index(name) for name in wanted]]
 
 
 def _place(name: str, every: tuple[str, ...]) -> int:

@@ -17,7 +17,7 @@ from numpyro import distributions as dist
 
 from unle.arrays import as_array, as_count, as_seed, column_names
 from unle.compiling import large_program
-from unle.errors import InputError
+from unle.errors import InputError, other_names
 from unle.space import prior_formats
 from unle.space.bijections import AbstractBijection, Ordered, bijection_of, unwrap
 from unle.space.prior_formats import as_block, as_numpyro, check_density, named_blocks
@@ -81,12 +81,16 @@ class Prior(eqx.Module):
             check_density(block, bijection)
 
     @classmethod
+    @other_names(
+        "Prior.uniform(low, high)", lower="low", upper="high", a="low", b="high", minimum="low", maximum="high"
+    )
     def uniform(cls, low: Numbers, high: Numbers, names: Iterable[str] | None = None) -> "Prior":
         """Return the uniform prior on the box low <= theta <= high."""
         low, high = _vectors(low=low, high=high)
         return cls(dist.Uniform(low, high, validate_args=False), names)
 
     @classmethod
+    @other_names("Prior.normal(mean, sd)", mu="mean", sigma="sd", loc="mean", scale="sd", std="sd")
     def normal(cls, mean: Numbers, sd: Numbers, names: Iterable[str] | None = None) -> "Prior":
         """Return independent normals with the given means and standard deviations."""
         mean, sd = _vectors(mean=mean, sd=sd)
@@ -94,6 +98,7 @@ class Prior(eqx.Module):
         return cls(dist.Normal(mean, sd, validate_args=False), names)
 
     @classmethod
+    @other_names("Prior.lognormal(mu, sigma)", mean="mu", sd="sigma", loc="mu", scale="sigma")
     def lognormal(cls, mu: Numbers, sigma: Numbers, names: Iterable[str] | None = None) -> "Prior":
         """Return independent log-normals: log theta is normal with mean mu and standard deviation sigma."""
         mu, sigma = _vectors(mu=mu, sigma=sigma)
