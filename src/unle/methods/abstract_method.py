@@ -135,7 +135,6 @@ class AbstractAmortised(AbstractMethod):
         "as in unle.AUNLE(prior, training=unle.train.EnergyTraining())",
         theta="simulations",
         random_seed="seed",
-        device="jax.config.update('jax_platforms', 'cpu')",
     )
     @progress("Fitting the likelihood")
     def fit(

@@ -133,7 +133,7 @@ class Draws:
                     )
                 raise InputError(
                     f"expected `posterior_predictive` with data like x_o for each of {len(self)} draws; got {x.shape}; "
-                    f"{advice}"
+                    + advice
                 )
             groups["posterior_predictive"] = {"x": x.reshape(shape)}
         with warnings.catch_warnings():
