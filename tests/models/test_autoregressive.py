@@ -16,11 +16,11 @@ from unle.space import fit_theta_space, fit_x_space
 DIM, POINTS = 2, 9
 
 
-def base(*, sees_past):
+def base(*, sees_past, points=POINTS):
     net = Mlp(jr.key(0), *Autoregressive.sizes(DIM), width=8, depth=2, output_scale=0.5)
     rng = np.random.default_rng(0)
-    linear = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((POINTS,), (DIM, POINTS)))
-    return Autoregressive(*linear, jnp.linspace(0.5, 2.0, POINTS), net, jnp.asarray(float(sees_past)))
+    linear = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((points,), (DIM, points)))
+    return Autoregressive(*linear, jnp.linspace(0.5, 2.0, points), net, jnp.asarray(float(sees_past)))
 
 
 def test_quantiles_are_those_of_scipy_and_have_their_slope():
@@ -63,7 +63,8 @@ def test_masses_of_intervals_are_those_of_scipy_and_have_finite_slopes():
     widths, places = np.meshgrid([1e-4, 0.019, 0.021, 1.0, 30.0], [-15.0, -1.0, 0.0, 0.3, 8.0])
     lower = (places - widths / 2).ravel()
     upper = lower + widths.ravel()
-    mass = jax.vmap(jax.value_and_grad(_log_mass, argnums=1), (0, 0, None))
+    closed = lambda lower, upper, mixture: _log_mass(lower, upper, mixture, False, False)  # noqa: E731
+    mass = jax.vmap(jax.value_and_grad(closed, argnums=1), (0, 0, None))
     values, slopes = mass(jnp.asarray(lower, jnp.float32), jnp.asarray(upper, jnp.float32), single)
     tail = np.where(lower > 0, -1, 1)  # by the nearer tail, where the difference of two numbers near one says nothing
     near, far = np.where(tail > 0, upper, -lower), np.where(tail > 0, lower, -upper)
@@ -79,10 +80,13 @@ def test_the_density_of_a_cell_is_its_mean():
     density = eqx.filter_jit(lambda last: jnp.exp(one.log_density(t, w.at[-1].set(last))))
     low, high = float(w[-1]) - 1.6, float(w[-1]) + 1.6  # only the last coordinate has a cell: nothing depends on it
     exact = np.log(quad(lambda last: float(density(last)), low, high, epsrel=1e-4)[0] / (high - low))
-    ends = jnp.stack([w.at[-1].set(low), w, w.at[-1].set(high)])
+    closed = jnp.zeros((2, POINTS))
+    ends = jnp.concatenate([jnp.stack([w.at[-1].set(low), w, w.at[-1].set(high)]), closed])
     np.testing.assert_allclose(one.log_cell_density(t, ends), exact, atol=1e-3)
     assert abs(float(one.log_density(t, w)) - exact) > 3e-3  # the middle is something else
-    np.testing.assert_allclose(one.log_cell_density(t, jnp.stack([w, w, w])), one.log_density(t, w), rtol=1e-5)
+    np.testing.assert_allclose(
+        one.log_cell_density(t, jnp.concatenate([jnp.stack([w, w, w]), closed])), one.log_density(t, w), rtol=1e-5
+    )
 
 
 def test_counts_have_the_probability_of_their_cells_however_many_they_are():
@@ -108,3 +112,15 @@ def test_counts_have_the_probability_of_their_cells_however_many_they_are():
     masses = [norm.cdf(x[0] + 0.5, theta, noise) - norm.cdf(x[0] - 0.5, theta, noise) for theta in thetas]
     exact = np.log(masses).sum(axis=1)
     np.testing.assert_allclose(ours - ours[0], exact - exact[0], rtol=1e-3, atol=1e-3)
+
+
+def test_probabilities_of_all_cells_add_up_to_one_where_the_outermost_have_no_end():
+    rng = np.random.default_rng(0)
+    x = rng.binomial(4, rng.uniform(0, 1, 400))[:, None].astype(float)
+    space = fit_x_space(x)
+    one, t = base(sees_past=False, points=1), jnp.asarray([0.3, -0.5])
+    cells = [space.cell(jnp.array([count])) for count in (0.0, 1.0, 2.0, 3.0, 4.0)]
+    masses = [np.exp(one.log_cell_density(t, cell)) * float(cell[2, 0] - cell[0, 0]) for cell in cells]
+    np.testing.assert_allclose(np.sum(masses), 1.0, rtol=1e-4)
+    closed = [np.exp(one.log_cell_density(t, cell.at[3:].set(0.0))) * float(cell[2, 0] - cell[0, 0]) for cell in cells]
+    assert np.sum(closed) < 0.995  # what lies beyond the outermost cells belongs to them

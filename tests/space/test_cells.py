@@ -89,3 +89,17 @@ def test_one_line_says_what_the_data_were_taken_for():
         "and more."
     )
     assert fit_x_space(rng.normal(size=(500, 3))).peculiarities == ""
+
+
+def test_ends_at_which_data_pile_up_are_found_and_nothing_is_put_beyond_them():
+    rng = np.random.default_rng(3)
+    of_eight, counts = rng.binomial(8, rng.uniform(0, 1, ROWS)), rng.poisson(5.0, ROWS)
+    censored = np.maximum(rng.normal(size=ROWS), 0.0)
+    space = fit_x_space(np.column_stack([of_eight, counts, censored]).astype(float))
+    np.testing.assert_array_equal(space.cells.ends, [[0.0, -np.inf, 0.0], [8.0, np.inf, np.inf]])
+    beyond = space.cells.gather(jnp.array([9.3, 40.2, -0.8]))
+    np.testing.assert_allclose(beyond, [8.0, 40.0, 0.0])
+    is_lowest, is_highest = np.asarray(space.cell(jnp.array([0.0, 3.0, 1.2])))[3:]
+    np.testing.assert_array_equal([is_lowest, is_highest], [[1, 0, 0], [0, 0, 0]])
+    is_lowest, is_highest = np.asarray(space.cell(jnp.array([8.0, 0.0, 0.0])))[3:]
+    np.testing.assert_array_equal([is_lowest, is_highest], [[0, 0, 1], [1, 0, 0]])

@@ -9,8 +9,8 @@ r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations
    be relied on (`unle.train.validation`).
 5. Where residuals of the base are clearly not Gaussian, and energies do not make up for that, give them a density of
    their own (`unle.train.noise_fit`), and repeat 3 and 4 on top of it.
-6. Integrate over the cells of counts and other discrete data (`unle.space.marginals`), and multiply by
-   P(valid | theta) if simulations failed.
+6. Integrate over the cells of counts and other discrete data (`unle.space.marginals`), or learn their probabilities
+   as such, where that is better (`unle.methods.discrete_data`).  Multiply by P(valid | theta) if simulations failed.
 
 Reference: Glaser et al., "Maximum likelihood learning of unnormalized models for simulation-based inference", 2023.
 """
@@ -26,6 +26,7 @@ from jaxtyping import PRNGKeyArray
 from unle.compiling import meanwhile, split
 from unle.errors import InputError
 from unle.methods.abstract_method import AbstractAmortised, record_fit, tell_user
+from unle.methods.discrete_data import with_probabilities
 from unle.methods.energy_selection import Selected, certificate_of, select_model, untrained_ensemble
 from unle.methods.paper import PaperAUNLE, joint_particles
 from unle.methods.summarised import Summary, check_summary, with_summary
@@ -147,6 +148,8 @@ class AUNLE(AbstractAmortised):
             in_turn = self._better_in_turn(key_base, bases, pairs, shortest=1)
             if in_turn is not bases:
                 bases, selected = in_turn, self._train_energies(key_energy, pairs, in_turn, metrics)
+        if self.autoregressive and isinstance(self.base, GaussianTraining):
+            selected = with_probabilities(jr.fold_in(key_base, 2), selected, pairs.rows, pairs.x_space)
         certificate = certificate_of(selected.choice, pairs.rows)
         if pairs.rows.stream is not None:
             metrics(stage="stream", window=len(pairs.rows.t), taken=pairs.rows.stream.taken)

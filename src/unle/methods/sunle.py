@@ -35,6 +35,7 @@ from unle.methods.abstract_method import (
     round_sizes,
     tell_user,
 )
+from unle.methods.discrete_data import with_probabilities
 from unle.methods.energy_selection import (
     Choice,
     Selected,
@@ -273,6 +274,10 @@ class SUNLE(AbstractSequential):
             )
             if in_turn is not frame.bases:
                 selected = select(in_turn)
+        if self._may_be_autoregressive:
+            selected = with_probabilities(
+                jr.fold_in(key, 2), selected, state.fitting.rows, frame.x_space, capacity=state.budget
+            )
         # Within a narrow last region data may say little about theta, and rightly so: no warning here.
         certificate = certificate_of(selected.choice, rows)._replace(information=None)
         tell_user(selected, certificate, frame.x_space)

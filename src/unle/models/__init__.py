@@ -63,6 +63,7 @@ from unle.models.likelihood import (
     in_the_middle,
     mixture,
     over_cells,
+    places_in_cells,
     unstacked,
 )
 from unle.models.missing_data import MarginalGaussian, with_missing_data
@@ -146,6 +147,7 @@ __all__ = [
     "monomials",
     "in_the_middle",
     "over_cells",
+    "places_in_cells",
     "reach_of",
     "unstacked",
     "with_missing_data",

@@ -18,6 +18,9 @@ nothing about the others, so the density of r_s depends on the cells of the past
 a product of integrals over one number each, with the past in the middle of its cells:
 
     P(cell | t) = prod_s [F_s(r_s at the upper end) - F_s(r_s at the lower end)].
+
+Where data pile up at the lowest or the highest value (0 of 8, 8 of 8), nothing lies beyond, and the cell has no end on
+that side: F_s is 0 or 1 there.
 """
 
 from functools import lru_cache
@@ -45,6 +48,8 @@ LINEAR_RANGE = 3.0  # values of the past that a network sees nearly as they are;
 HALVINGS, NEWTON_STEPS = 30, 6
 NARROW = 0.02  # standard deviations of a component: its density at the middle gives the mass of a narrower cell
 FAR = 20.0  # standard deviations
+# What is told of a cell, coordinate by coordinate; the last two are 1 where it has no end on that side, or else 0.
+CELL_ROWS = ("lower end", "middle", "upper end", "is lowest", "is highest")
 
 
 class Normals(NamedTuple):
@@ -86,17 +91,16 @@ class Autoregressive(AbstractBase):
         r, log_det = self.residuals(t, w)
         return jnp.sum(jax.vmap(_log_density)(r, self._mixtures(t, r))) + log_det
 
-    def log_cell_density(self, t: Float[Array, " dim"], cell: Float[Array, "3 data"]) -> Float[Array, ""]:
-        """Return the log of the mean density over a cell, given the w of its lower end, middle and upper end.
+    def gives_cells(self):
+        return True
+
+    def log_cell_density(self, t: Float[Array, " dim"], cell: Float[Array, "5 data"]) -> Float[Array, ""]:
+        """Return the log of the mean density over a cell; of its `CELL_ROWS`, the first three are w.
 
         Coordinates of which these are the same have no cell: they count by their density.
         """
-        (lower, _), (middle, log_det), (upper, _) = (self.residuals(t, w) for w in cell)
-        is_cell = upper > lower
-        mixtures = self._mixtures(t, middle)
-        upper = jnp.where(is_cell, upper, lower + 1)
-        log_means = jax.vmap(_log_mass)(lower, upper, mixtures) - jnp.log(upper - lower)
-        return jnp.sum(jnp.where(is_cell, log_means, jax.vmap(_log_density)(middle, mixtures))) + log_det
+        r, log_det = self._cell_residuals(t, cell)
+        return jnp.sum(jax.vmap(_log_cell, in_axes=(1, 0))(r, self._mixtures(t, r[1]))) + log_det
 
     def unwhiten(self, t, v):
         """Return w at v, one coordinate after the other."""
@@ -142,6 +146,13 @@ class Autoregressive(AbstractBase):
         """Return the log-density of r_s, given what comes before it."""
         return _log_density(r[s], self.mixture(t, r, s))
 
+    def log_cell_conditional(
+        self, t: Float[Array, " dim"], cell: Float[Array, "5 data"], s: Int[Array, ""]
+    ) -> Float[Array, ""]:
+        """Return the log of the mean density over the cell of r_s, given what comes before it."""
+        r, _ = self._cell_residuals(t, cell)
+        return _log_cell(r[:, s], self.mixture(t, r[1], s))
+
     def mixture(self, t: Float[Array, " dim"], r: Float[Array, " data"], s: Int[Array, ""]) -> Normals:
         """Return the distribution of r_s; later entries of r do not matter."""
         weights, where = (jnp.asarray(table, r.dtype) for table in _tables(r.shape[0]))
@@ -155,6 +166,11 @@ class Autoregressive(AbstractBase):
         means = means + 0.2 * apart + out[3 * COMPONENTS :] @ sums
         log_scales = MAX_LOG_SCALE * jnp.tanh((log_scales + 0.2 * apart) / MAX_LOG_SCALE)
         return Normals(jax.nn.log_softmax(logits), means, log_scales)
+
+    def _cell_residuals(self, t, cell) -> tuple[Float[Array, "5 data"], Float[Array, ""]]:
+        """Return r at both ends and in the middle of a cell, which ends are open, and log |det dr/dw| in the middle."""
+        (lower, _), (middle, log_det), (upper, _) = (self.residuals(t, w) for w in cell[:3])
+        return jnp.stack([lower, middle, upper, *cell[3:]]), log_det
 
     def _mixtures(self, t, r) -> Normals:
         return jax.vmap(lambda s: self.mixture(t, r, s))(jnp.arange(r.shape[0]))
@@ -182,8 +198,20 @@ def _log_density(r: Float[Array, ""], mixture: Normals) -> Float[Array, ""]:
     return logsumexp(mixture.log_weights - 0.5 * jnp.square(z) - mixture.log_scales) - 0.5 * LOG_2PI
 
 
-def _log_mass(lower: Float[Array, ""], upper: Float[Array, ""], mixture: Normals) -> Float[Array, ""]:
-    """Return log (F(upper) - F(lower)); from the nearer tail, so that no probability is rounded to 1."""
+def _log_cell(r: Float[Array, " 5"], mixture: Normals) -> Float[Array, ""]:
+    """Return the log of the mean density over one cell, or the log-density where there is none."""
+    lower, middle, upper, is_lowest, is_highest = r
+    is_cell = upper > lower
+    upper = jnp.where(is_cell, upper, lower + 1)
+    log_mass = _log_mass(lower, upper, mixture, is_lowest > 0, is_highest > 0)
+    return jnp.where(is_cell, log_mass - jnp.log(upper - lower), _log_density(middle, mixture))
+
+
+def _log_mass(lower: Float[Array, ""], upper: Float[Array, ""], mixture: Normals, is_lowest, is_highest):
+    """Return log (F(upper) - F(lower)), F = 0 at the lower end of the lowest cell, 1 at the upper end of the highest.
+
+    From the nearer tail, so that no probability is rounded to 1.
+    """
     scales = jnp.exp(-mixture.log_scales)
     low, high = (lower - mixture.means) * scales, (upper - mixture.means) * scales
     middle, width = 0.5 * (low + high), high - low
@@ -194,7 +222,9 @@ def _log_mass(lower: Float[Array, ""], upper: Float[Array, ""], mixture: Normals
     wide = top + jnp.log1p(-jnp.exp(bottom - top))
     bend = (jnp.square(middle) - 1) * jnp.square(width) / 24  # of the density, to second order
     narrow = jnp.log(jnp.maximum(width, 1e-30)) - 0.5 * jnp.square(middle) + bend - 0.5 * LOG_2PI
-    return logsumexp(mixture.log_weights + jnp.where(is_narrow, narrow, wide))
+    closed = jnp.where(is_narrow, narrow, wide)
+    in_tail = jnp.where(is_lowest, jnp.where(is_highest, 0.0, log_ndtr(high)), log_ndtr(-low))
+    return logsumexp(mixture.log_weights + jnp.where(is_lowest | is_highest, in_tail, closed))
 
 
 def _to_normal(r: Float[Array, ""], mixture: Normals) -> tuple[Float[Array, ""], Float[Array, ""]]:

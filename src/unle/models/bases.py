@@ -74,6 +74,14 @@ class AbstractBase(eqx.Module):
         """Return v as an energy sees it, if its features have v among them: as it is, for most."""
         return v
 
+    def gives_cells(self) -> bool:
+        """Return whether the base has a `log_cell_density`."""
+        return False
+
+    def log_cell_density(self, t: Float[Array, " dim"], cell: Float[Array, "5 data"]) -> Float[Array, ""]:
+        """Return the log of the mean density over a cell: see `unle.models.autoregressive`."""
+        raise NotImplementedError
+
     def whiten(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, " data"]:
         """Return the coordinates v of w, given t."""
         return self.whiten_with_log_det(t, w)[0]
@@ -286,6 +294,13 @@ class Repeated(AbstractBase):
 
     def features_whitened(self, t, v):
         return self._together(jax.vmap(lambda part: self.one.features_whitened(t, part))(self._apart(v)))
+
+    def gives_cells(self):
+        return self.one.gives_cells()
+
+    def log_cell_density(self, t, cell):
+        of_blocks = jnp.moveaxis(cell[:, np.array(self.blocks)], 1, 0)
+        return jnp.sum(jax.vmap(lambda part: self.one.log_cell_density(t, part))(of_blocks))
 
     def _apart(self, w: Float[Array, " data"]) -> Float[Array, "block part"]:
         return w[np.array(self.blocks)]

@@ -37,7 +37,6 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from unle.compiling import on_device
 from unle.errors import InputError
-from unle.models.autoregressive import Autoregressive
 from unle.models.bases import AbstractBase, without_views
 from unle.models.mlp import Mlp
 from unle.space import ThetaSpace, XSpace
@@ -152,14 +151,12 @@ class EnergyModel(eqx.Module):
 
     @property
     def gives_cells(self) -> bool:
-        """Whether the model gives probabilities of cells by itself: see `unle.models.autoregressive`."""
-        return isinstance(self.energy, NoEnergy) and isinstance(without_views(self.base), Autoregressive)
+        """Whether the model gives probabilities of cells by itself."""
+        return isinstance(self.energy, NoEnergy) and without_views(self.base).gives_cells()
 
-    def log_cell_density(self, t: Float[Array, " dim"], cell: Float[Array, "3 data"]) -> Float[Array, ""]:
+    def log_cell_density(self, t: Float[Array, " dim"], cell: Float[Array, "5 data"]) -> Float[Array, ""]:
         """Return the log of the mean density over a cell, if the model gives it."""
-        base = without_views(self.base)
-        assert isinstance(base, Autoregressive)
-        return base.log_cell_density(t, cell)
+        return without_views(self.base).log_cell_density(t, cell)
 
     def log_tilt(self, t: Float[Array, " dim"], w: Float[Array, " data"]) -> Float[Array, ""]:
         """Return -E at w."""
@@ -294,7 +291,7 @@ class Ensemble(TractableLikelihood):
     ) -> Float[Array, " members"]:
         """Return every member's own log-likelihood; their spread shows where the data say little.
 
-        A w of three points is a cell: see `OverCells`.
+        A w of several rows is a cell: see `OverCells`.
         """
         t = self.theta_space.forward(theta)
 
@@ -389,12 +386,13 @@ class OverCells(AbstractWrapper):
 
     q(x | theta) \propto 1/J sum_j q(x_j | theta),    x_j the place u_j of the cell of x
 
-    A likelihood that gives the probability of a cell needs no mean: it gets its lower end, middle and upper end.
+    A likelihood that gives the probability of a cell needs no mean: it gets the cell itself
+    (`unle.models.autoregressive.CELL_ROWS`).
     """
 
     likelihood: TractableLikelihood  # a density of spread data; see `unle.space.Cells`
     places: Float[Array, "point dim_x"]  # the u_j, evenly in the unit cube
-    is_exact: bool = eqx.field(static=True, default=False)  # whether the places are the ends and the middle
+    is_exact: bool = eqx.field(static=True, default=False)  # whether the likelihood gives the probability itself
 
     def prepare(self, x):
         """Return w of every point in the cell of x.
@@ -402,6 +400,8 @@ class OverCells(AbstractWrapper):
         Points are spread evenly over the cell in w, whose density the likelihood is.
         """
         space: Any = self.space_of_x()
+        if self.is_exact:
+            return space.cell(x)
         low, high = space.forward(x, 0.0), space.forward(x, 1.0)
         return low + self.places[:, np.array(space.modelled)] * (high - low)
 
@@ -436,11 +436,14 @@ def over_cells(likelihood: Any) -> Any:
         return likelihood
     ensemble = likelihood.members if isinstance(likelihood, Consensus) else likelihood
     if isinstance(ensemble, Ensemble) and ensemble.models.gives_cells:
-        ends = np.repeat([[0.0], [0.5], [1.0]], space.dim_x, axis=1)
-        return OverCells(likelihood, on_device(ends), is_exact=True)
+        return OverCells(likelihood, on_device(np.zeros((0, space.dim_x))), is_exact=True)
     if len(space.cells.which) > MOST_CELLS:
         return likelihood
+    return OverCells(likelihood, on_device(places_in_cells(space.dim_x)))
+
+
+def places_in_cells(dim_x: int) -> Float[np.ndarray, "point dim_x"]:
+    """Return points that fill the unit cube evenly, to integrate over cells with."""
     from scipy.stats import qmc  # takes long to import, and few data are discrete
 
-    places = qmc.Sobol(space.dim_x, rng=np.random.default_rng(0)).random(POINTS)
-    return OverCells(likelihood, on_device(places))
+    return qmc.Sobol(dim_x, rng=np.random.default_rng(0)).random(POINTS)

@@ -67,6 +67,7 @@ MIN_ROWS = 50  # with fewer, ties are chance
 ATOM_SHARE = 0.05  # of the rows that must have a value for it to be an atom, among data that tie anyway
 RARE_SHARE, RARE_ROWS = 0.005, 10  # the same, and the fewest rows, where hardly any other value occurs twice
 NEARLY_ALL = 0.99  # of the distinct values
+PILED_SHARE, FEWEST_PILED = 0.02, 3  # rows that must have the lowest or the highest value for nothing to lie beyond it
 ATOM_RATIO = 3.0  # an atom on a lattice is so many times as frequent as the values beside it
 DISTINCT_SHARE = 0.5  # of the rows; data with fewer distinct values are on a lattice if they are multiples of a step
 LATTICE_TOLERANCE = 0.01  # distance of a value from a multiple of the step, in steps; it is rounded
@@ -285,12 +286,13 @@ class Cells(eqx.Module):
     origin: Float[Array, " dim_x"]  # a value on the lattice
     atoms: Float[Array, "atom dim_x"]  # values a, in order; NaN for none
     widths: Float[Array, "atom dim_x"]  # c of each
+    ends: Float[Array, "2 dim_x"]  # lowest and highest value, where data pile up there; infinite elsewhere
 
     @classmethod
     def none(cls, dim_x: int) -> "Cells":
         """Return cells that spread nothing."""
         zeros, no_atoms = np.zeros(dim_x), np.zeros((0, dim_x))
-        return cls(*map(on_device, (zeros, zeros, no_atoms, no_atoms)))
+        return cls(*map(on_device, (zeros, zeros, no_atoms, no_atoms, np.stack([zeros - np.inf, zeros + np.inf]))))
 
     @property
     def which(self) -> list[int]:
@@ -319,7 +321,8 @@ class Cells(eqx.Module):
             start = a - self.step / 2
             y = jnp.where(y > start + self.step + width, y - width, jnp.where(y >= start, a, y))
         h = jnp.where(self.step > 0, self.step, 1.0)
-        return jnp.where(self.step > 0, self.origin + h * jnp.round((y - self.origin) / h), y)
+        x = jnp.where(self.step > 0, self.origin + h * jnp.round((y - self.origin) / h), y)
+        return jnp.clip(x, self.ends[0], self.ends[1])
 
 
 def find_cells(x: Float[np.ndarray, "n dim_x"], groups: Int[np.ndarray, " dim_x"] | None = None) -> Cells:
@@ -337,21 +340,23 @@ def find_cells(x: Float[np.ndarray, "n dim_x"], groups: Int[np.ndarray, " dim_x"
     x = x.astype(np.float32).astype(float)  # as an observation will be rounded
     groups = np.arange(x.shape[1]) if groups is None else np.unique(groups, return_inverse=True)[1]
     by_group = [_find_in_values(np.ravel(x[:, groups == group])) for group in range(groups.max() + 1)]
-    most = max(len(atoms) for _, _, atoms in by_group)
-    step, origin = np.zeros(x.shape[1]), np.zeros(x.shape[1])
+    most = max(len(atoms) for _, _, atoms, _ in by_group)
+    step, origin, ends = np.zeros(x.shape[1]), np.zeros(x.shape[1]), np.zeros((2, x.shape[1]))
     atoms, widths = np.full((most, x.shape[1]), np.nan), np.zeros((most, x.shape[1]))
-    for group, (h, first, own) in enumerate(by_group):
+    for group, (h, first, own, own_ends) in enumerate(by_group):
         step[groups == group], origin[groups == group] = h, first
+        ends[:, groups == group] = np.reshape(own_ends, (2, 1))
         for i, (value, width) in enumerate(sorted(own)):
             atoms[i, groups == group], widths[i, groups == group] = value, width
-    return Cells(*map(on_device, (step, origin, atoms, widths)))
+    return Cells(*map(on_device, (step, origin, atoms, widths, ends)))
 
 
-def _find_in_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, float]]]:
-    """Return step and origin of a lattice, and atoms with the widths of their cells."""
+def _find_in_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, float]], tuple[float, float]]:
+    """Return step and origin of a lattice, atoms with the widths of their cells, and ends at which data pile up."""
     values, counts = np.unique(v, return_counts=True)
+    ends = -np.inf, np.inf
     if len(v) < MIN_ROWS or not 1 < len(values) < len(v):
-        return 0.0, 0.0, []
+        return 0.0, 0.0, [], ends
     step = _step(values, len(v))
     ties = np.quantile(counts, NEARLY_ALL) > 1
     often = counts >= (ATOM_SHARE * len(v) if ties else max(RARE_SHARE * len(v), RARE_ROWS))
@@ -359,14 +364,19 @@ def _find_in_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, floa
         often &= counts >= ATOM_RATIO * _neighbour_counts(values, counts, step)
     chosen = np.flatnonzero(often)[np.argsort(-counts[often])][:MAX_ATOMS]
     others = np.delete(values, chosen).repeat(np.delete(counts, chosen))
+    cells = np.full(len(values), step > 0)
+    cells[chosen] = True
+    piled = cells & (counts >= max(PILED_SHARE * len(v), FEWEST_PILED))
+    ends = values[0] if piled[0] else -np.inf, values[-1] if piled[-1] else np.inf
     if not len(others):
-        return step, float(values[0]), []
+        return step, float(values[0]), [], ends
     room = np.subtract(*np.quantile(others, [0.95, 0.05])) or np.ptp(values)
     widths = np.clip(counts[chosen] / len(others), *WIDTHS) * room
     # Among values of very different size a wide cell would leave nothing of the differences between small ones.
     closest, near, far = np.quantile(np.abs(others - values[chosen][:, None]), [0.05, 0.1, 0.95], axis=1)
     widths = np.where(far > DISTANCE_RATIO * closest, np.minimum(widths, MAX_DISTANCES * near), widths) - step
-    return step, float(values[0]), [(float(values[i]), float(c)) for i, c in zip(chosen, widths, strict=True) if c > 0]
+    atoms = [(float(values[i]), float(c)) for i, c in zip(chosen, widths, strict=True) if c > 0]
+    return step, float(values[0]), atoms, ends
 
 
 def _step(values: np.ndarray, rows: int) -> float:

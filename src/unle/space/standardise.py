@@ -127,6 +127,13 @@ class XSpace(eqx.Module):
         spread = self.cells.spread(x, u)
         return self.standardiser.forward(spread[np.array((*self.modelled, *self.redundant))])[: self.dim]
 
+    def cell(self, x: Float[Array, " dim_x"]) -> Float[Array, "5 dim"]:
+        """Return w at the lower end, in the middle and at the upper end of the cell of x, and which ends are open."""
+        kept = np.array(self.modelled)
+        is_open = (self.cells.ends * jnp.array([[1.0], [-1.0]]) >= x * jnp.array([[1.0], [-1.0]]))[:, kept]
+        points = (self.forward(x, u) for u in (0.0, 0.5, 1.0))
+        return jnp.stack([*points, *is_open.astype(x.dtype)])
+
     def forward_table(
         self, x: Float[np.ndarray, "n dim_x"], u: Float[np.ndarray, "n dim_x"] | float = 0.5
     ) -> Float[np.ndarray, "n dim"]:

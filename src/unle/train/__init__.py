@@ -18,7 +18,7 @@ Read in this order:
 Symbols such as t, w, r, v and Z_pi are explained in docs/glossary.md.
 """
 
-from unle.train.autoregressive_fit import SHORTEST_SERIES, autoregressive_or
+from unle.train.autoregressive_fit import LONGEST_SERIES, SHORTEST_SERIES, autoregressive_or, fit_to_cells
 from unle.train.base_training import AbstractBaseTraining, FixedBase, FlowTraining
 from unle.train.energy_fit import (
     Carried,
@@ -39,7 +39,7 @@ from unle.train.noise_fit import Noisy, fit_noise
 from unle.train.paper_fit import PaperFit, PaperTraining, fit_as_printed, measure
 from unle.train.paper_log_z import DiviChains, OnlineTraining, fit_divi, online_start, online_update
 from unle.train.persistent_particles import PairedChains, PairedSmc, PersistentChains, WarmSmc
-from unle.train.residuals import fit_shared_or_whole
+from unle.train.residuals import fit_shared_or_whole, single_measurements
 from unle.train.rows import Rows, Splits, Stream, held_out_size, make_splits
 from unle.train.score_matching import ScoreMatching, fit_score_matching
 from unle.train.summary_fit import LearnedSummary, SummaryFit, fit_summary
@@ -71,6 +71,7 @@ __all__ = [
     "Frame",
     "GaussianTraining",
     "JointSpace",
+    "LONGEST_SERIES",
     "LearnedSummary",
     "LogNormaliserTraining",
     "Noisy",
@@ -107,6 +108,7 @@ __all__ = [
     "fit_noise",
     "fit_score_matching",
     "fit_shared_or_whole",
+    "fit_to_cells",
     "fit_summary",
     "fit_energies",
     "fit_validity",
@@ -118,6 +120,7 @@ __all__ = [
     "online_update",
     "pair_particles",
     "simplest_as_good",
+    "single_measurements",
     "standard_error",
     "validate",
     "warm_start",

@@ -7,6 +7,9 @@ one after the other has k times as many (`unle.models.autoregressive`).
 Four designs run a short race: the network sees the past or does not, marginal transforms are undone or are not (where
 there are any).  The best one is trained to the end, unless it is far behind the other bases by then, and kept if the
 likelihood of held-out rows is clearly higher.
+
+Discrete data of a few values, of any length, get such bases too (`fit_to_cells`): these learn the probabilities of
+cells as they are, where a density of spread data has to follow every step, and to fall off at once where data end.
 """
 
 from dataclasses import replace
@@ -69,8 +72,8 @@ class Trained(NamedTuple):
 class Design(NamedTuple):
     """What is fitted."""
 
-    # data in the units of the fit: standardised data, or the same without their marginal transforms
-    y: Float[Array, "n data"]
+    # data in the units of the fit: standardised data, or the same without their marginal transforms; or their cells
+    y: Float[Array, "n *cell data"]
     log_det: Float[np.ndarray, " n"]  # log |det dy/dw| of every row
     standardiser: Standardiser | None  # that undoes transforms; None if there is nothing to undo
     sees_past: bool  # whether the network sees the past
@@ -107,13 +110,28 @@ def autoregressive_or(
     return fitted if is_better(scores, to_beat, errors=CLEARLY) else bases
 
 
-def _designs(w: Float[Array, "n data"], standardiser: Standardiser) -> list[Design]:
-    """Return what may be tried."""
+def fit_to_cells(
+    key: PRNGKeyArray, rows: Rows, cells: Float[Array, "n 5 data"], standardiser: Standardiser
+) -> tuple[Autoregressive, Float[np.ndarray, "member held_out"]]:
+    """Fit bases to the cells of discrete data; return them, and the log of the mean density over held-out cells.
+
+    `cells` are those of `rows.w` (`unle.space.XSpace.cell`), which were standardised so.
+    """
+    rng = np.random.default_rng(np.asarray(jr.key_data(key)).tolist())
+    designs = _designs(cells, standardiser)
+    raced = [_train(rng, rows, design, steps=RACE_STEPS)[1] for design in designs]
+    best = int(np.argmax([np.nan_to_num(scores.mean(), nan=-np.inf) for scores in raced]))
+    return _train(rng, rows, designs[best], steps=step_count(STEPS, len(cells)))
+
+
+def _designs(w: Float[Array, "n *cell data"], standardiser: Standardiser) -> list[Design]:
+    """Return what may be tried, for points or for cells."""
     units = [(w, np.zeros(len(w)), None)]
-    own = jax.tree.map(lambda leaf: leaf[: w.shape[1]], standardiser)
+    own = jax.tree.map(lambda leaf: leaf[: w.shape[-1]], standardiser)
     if any(name != "identity" for name in own.marginals.names()):
-        y = jax.vmap(own.inverse)(w)
-        units.append((y, -np.asarray(jax.vmap(own.log_det)(y), float), own))
+        y = jax.vmap(own.inverse)(w) if w.ndim == 2 else w.at[:, :3].set(jax.vmap(jax.vmap(own.inverse))(w[:, :3]))
+        middle = y if w.ndim == 2 else y[:, 1]
+        units.append((y, -np.asarray(jax.vmap(own.log_det)(middle), float), own))
     return [Design(*unit, sees_past) for unit, sees_past in product(units, (False, True))]
 
 
@@ -123,7 +141,7 @@ def _train(
     """Train one network per member; return the best bases on the way, and their scores of held-out rows."""
     t, splits = rows.t, rows.splits
     bases = _untrained(rng, t, splits, design)
-    (members, size), k = splits.train.shape, design.y.shape[1]
+    (members, size), k = splits.train.shape, design.y.shape[-1]
     log_det = design.log_det[np.asarray(splits.held_out)[:, : rows.n_held_out]]
 
     def chunk(state: tuple, number: int, _: int) -> tuple[tuple, Look]:
@@ -133,7 +151,7 @@ def _train(
         rates = on_device(LEARNING_RATE * 0.5 * (1 + np.cos(np.pi * done)))
         weights = _chunk(weights, bases, t, design.y, splits.train, pairs, rates)
         average = weights.average.of(bases)
-        scores = np.asarray(base_scores(average, t, design.y, splits), float)[:, : rows.n_held_out] + log_det
+        scores = np.asarray(_scores(average, t, design.y, splits), float)[:, : rows.n_held_out] + log_det
         score = float(scores.mean())
         best, best_scores = (average, scores) if score > best_scores.mean() else (best, best_scores)
         return (weights, best, best_scores), Look(score, f"held-out log-likelihood {score:.2f}")
@@ -150,7 +168,7 @@ def _train(
 
 def _untrained(rng: np.random.Generator, t, splits: Splits, design: Design) -> Autoregressive:
     """Return the linear fit of every coordinate by itself, with networks that are nearly zero; in units of y."""
-    t, y = np.asarray(t, float), np.asarray(design.y, float)
+    t, y = np.asarray(t, float), np.asarray(design.y if design.y.ndim == 2 else design.y[:, 1], float)
     members, fits = len(splits.train), []
     for rows in np.asarray(splits.train):
         intercept, slope, _ = linear_fit(t[rows], y[rows])
@@ -174,12 +192,25 @@ def _chunk(weights: Weights, bases, t, y, train, pairs: Int[Array, "member step 
     def one_member(weights: Weights, base: Autoregressive, train, pairs):
         def loss(trained: Trained, pairs):
             model, rows, s = trained.of(base), train[pairs[:, 0]], pairs[:, 1]
+            if y.ndim == 3:  # a cell's density is in units of y
+                return -jnp.mean(jax.vmap(model.log_cell_conditional)(t[rows], y[rows], s) - trained.log_spread[s])
             r = jax.vmap(lambda t, y: model.residuals(t, y)[0])(t[rows], y[rows])
             return -jnp.mean(jax.vmap(model.log_conditional)(t[rows], r, s) - trained.log_spread[s])
 
         return take_steps(_optimiser(), weights, loss, pairs, average=AVERAGE, rates=rates)[0]
 
     return eqx.filter_vmap(one_member)(weights, bases, train, pairs)
+
+
+@eqx.filter_jit
+def _scores(bases: Autoregressive, t, y, splits: Splits) -> Float[Array, "member held_out"]:
+    if y.ndim == 2:
+        return base_scores(bases, t, y, splits)
+
+    def of_member(base: Autoregressive, held_out):
+        return jax.vmap(base.log_cell_density)(t[held_out], y[held_out])
+
+    return eqx.filter_vmap(of_member)(bases, splits.held_out)
 
 
 def _unconditional(rows: Rows) -> Float[np.ndarray, "member held_out"]:

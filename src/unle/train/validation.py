@@ -184,10 +184,13 @@ def certify(
     models: EnergyModel,
     log_z: Float[Array, " member"],
     t: Float[Array, "n dim"],
-    w: Float[Array, "n data"],
+    w: Float[Array, "n *cell data"],
     held_out: Int[np.ndarray, "member row"],
 ) -> Certificate:
-    """Examine stacked models with these log Z_pi, which draws of the bases gave, on rows held out from each member."""
+    """Examine stacked models with these log Z_pi, which draws of the bases gave, on rows held out from each member.
+
+    Models that give probabilities of cells are examined by these, if w are cells.
+    """
     members, rows = held_out.shape
     rows = np.asarray(held_out)[:, np.linspace(0, rows - 1, min(rows, MOST_ROWS)).astype(int)]
     key = jr.key(SEED)
@@ -226,6 +229,8 @@ def _examine(keys: Key[Array, " member"], models: EnergyModel, t, w, rows: Int[A
         def at_all(own, w):
             """Return log q and -E of w at its own parameters, and at the others: one program for all."""
             parameters = jnp.vstack([own, other])
+            if w.ndim == 2:
+                return jax.vmap(lambda t: model.log_cell_density(t, w))(parameters), jnp.zeros(())
             log_base, seen = jax.vmap(lambda t: model.base.log_density_and_features(t, w))(parameters)
             tilts = -jax.vmap(model.energy)(parameters, seen)
             return log_base + tilts, tilts[0]
