@@ -4,11 +4,15 @@ import subprocess
 import sys
 import time
 
+import pytest
+import typer
 from typer.testing import CliRunner
 
 from unle.cli import app, console
 from unle.cli.check import show_verdict
+from unle.cli.observation import read_observation
 from unle.cli.output import say_complaints
+from unle.cli.settings import whole_number
 from unle.diagnose import Check, Findings
 
 
@@ -97,3 +101,19 @@ app(["run", "model.py", "--out", "runs/m"])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout == "model.py: results go to runs/m []\n"
     assert done.returncode == 7
+
+
+@pytest.mark.parametrize("header", [",dose,deaths", '"","dose","deaths"'])
+def test_numbers_of_rows_that_pandas_and_r_write_are_left_out(tmp_path, header):
+    path = tmp_path / "x_o.csv"
+    path.write_text(f"{header}\n1,1.5,2\n2,2.5,4\n")
+    observation = read_observation(str(path), None)
+    assert observation.names == ("dose", "deaths")
+    assert observation.rows.tolist() == [[1.5, 2.0], [2.5, 4.0]]
+
+
+def test_numbers_of_simulations_may_be_written_in_short():
+    assert [whole_number(text) for text in ("1e3", "10_000", "250", 7)] == [1000, 10_000, 250, 7]
+    for text in ("0", "1.5", "many", "inf", "nan", "-3"):
+        with pytest.raises(typer.BadParameter, match="expected a whole number of 1 or more; got"):
+            whole_number(text)

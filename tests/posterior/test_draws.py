@@ -3,8 +3,10 @@
 import pickle
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
+import unle
 from unle.errors import InputError
 from unle.posterior import Draws
 
@@ -122,3 +124,15 @@ def test_a_name_with_a_slash_survives_files_and_tables(draws, tmp_path):
     assert again.names == named.names
     np.testing.assert_array_equal(again.values, named.values)
     assert list(named.summary().index) == ["AB/PD Na", "noise"]
+
+
+def test_arviz_gets_counts_as_integers_and_the_prior_if_it_is_given():
+    draws = Draws(np.zeros((2, 50, 1)), ("rate",), np.array([[3.0, 0.0]]), seed=0)
+    counts = np.random.default_rng(0).poisson(2.0, size=(100, 2)).astype(float)
+    tree = draws.to_arviz(counts, prior=unle.Prior({"rate": dist.Gamma(2.0, 1.0)}))
+    assert tree.observed_data["x"].dtype == tree.posterior_predictive["x"].dtype == int
+    assert tree.prior["rate"].shape == (2, 50)
+    assert float(tree.prior["rate"].mean()) == pytest.approx(2.0, abs=0.6)  # four standard errors
+    assert draws.to_arviz(counts + 0.5).observed_data["x"].dtype == float
+    with pytest.raises(InputError, match="a prior of rate; got one of speed"):
+        draws.to_arviz(prior=unle.Prior({"speed": dist.Normal(0.0, 1.0)}))

@@ -272,6 +272,11 @@ def test_bayes_factor_of_a_model_with_itself_is_nothing(story):
         bayes_factor((story.posterior, story.draws), (story.posterior, other))
 
 
+def test_bayes_factor_wants_pairs(story):
+    with pytest.raises(InputError, match="two pairs of a posterior and its draws"):
+        bayes_factor(story.draws, story.draws)
+
+
 def test_bayes_factor_is_that_of_densities_of_x(story):
     """Two Gaussian models of x, each seen in coordinates of its own: the factor is the ratio of their densities."""
     x_o, pairs, exact = np.array([[0.7]]), [], []

@@ -85,7 +85,7 @@ def test_one_line_says_what_the_data_were_taken_for():
     zeros = np.maximum(rng.normal(size=(500, 1)), 0)
     x = np.hstack([counts, steps, zeros, counts.sum(axis=1, keepdims=True), np.full((500, 1), 7.0)])
     assert fit_x_space(x.astype(float)).peculiarities == (
-        "Recognised among the 6 numbers of x: 1 multiples of 0.25, 2 whole numbers, 1 often exactly 0, 1 constant, "
+        "Recognised among the 6 numbers of x: 1 multiple of 0.25, 2 whole numbers, 1 often exactly 0, 1 constant, "
         "and more."
     )
     assert fit_x_space(rng.normal(size=(500, 3))).peculiarities == ""
@@ -103,3 +103,33 @@ def test_ends_at_which_data_pile_up_are_found_and_nothing_is_put_beyond_them():
     np.testing.assert_array_equal([is_lowest, is_highest], [[1, 0, 0], [0, 0, 0]])
     is_lowest, is_highest = np.asarray(space.cell(jnp.array([8.0, 0.0, 0.0])))[3:]
     np.testing.assert_array_equal([is_lowest, is_highest], [[0, 0, 1], [1, 0, 0]])
+
+
+def test_a_few_values_far_apart_are_levels_whose_cells_meet_halfway():
+    rng = np.random.default_rng(4)
+    titres = 2.0 ** np.round(np.clip(rng.normal(4, 2, size=(ROWS, 2)), 0, 9))
+    x = np.column_stack([titres, rng.poisson(4.0, ROWS)])
+    cells = find_cells(x)
+    assert cells.step.tolist() == [0.0, 0.0, 1.0]
+    assert cells.which == [0, 1, 2]
+    assert "one of" in cells.describe(0)
+    rows = jnp.asarray(x[:60], jnp.float32)
+    for u in (0.02, 0.5, 0.98):
+        np.testing.assert_allclose([cells.gather(cells.spread(row, u)) for row in rows], rows)
+        np.testing.assert_allclose(cells.spread(np.asarray(rows), u), cells.spread(rows, u), rtol=1e-6)
+    low, high = (cells.spread(np.array([[4.0, 16.0, 2.0]]), u)[0] for u in (0.0, 1.0))
+    np.testing.assert_allclose([low, high], [[3.0, 12.0, 1.5], [6.0, 24.0, 2.5]])
+    tail = np.concatenate([rng.poisson(3.0, ROWS), [40.0, 300.0]])[:, None]
+    assert find_cells(tail).step.tolist() == [1.0]  # a rare value far away is no level
+
+
+def test_an_observation_between_the_values_of_discrete_data_is_told():
+    rng = np.random.default_rng(5)
+    x = np.column_stack([rng.poisson(5.0, ROWS), 2.0 ** rng.integers(0, 9, ROWS), rng.normal(size=ROWS)]).astype(float)
+    space = fit_x_space(x)
+    assert space.check_observation([3.0, 8.0, 0.2]) == []
+    counts, titres = space.check_observation([3.5, 6.0, 0.2])
+    assert counts == "x_o[0] = 3.5, but the simulations give multiples of 1 there"
+    assert titres == "x_o[1] = 6, but the simulations give one of 9 values there"
+    assert "x_o[1] = 1024" in space.check_observation([3.0, 1024.0, 0.2])[0]
+    assert space.peculiarities == "Recognised among the 3 numbers of x: 1 whole number, 1 of a few values."

@@ -93,6 +93,8 @@ def _text(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     names: tuple[str, ...] = ()
     if cells and path.suffix == ".csv" and not _numeric(cells[0]):
         names, cells = tuple(name.strip("\"'").removeprefix("x.") for name in cells[0]), cells[1:]
+        if lines[0].lstrip().startswith((",", ";", '"",', '"";')):  # numbers of rows, as pandas and R write them
+            names, cells = names[-len(cells[0]) + 1 :] if cells else names, [row[1:] for row in cells]
     if len({len(row) for row in cells}) > 1:
         raise InputError(f"expected rows of one length in {path}; got lengths {sorted({len(row) for row in cells})}.")
     rows = np.array([[_number(cell) for cell in row] for row in cells])

@@ -6,7 +6,7 @@ Nothing heavy is imported here: the help text of every verb needs this file.
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, get_type_hints
 
@@ -18,6 +18,18 @@ BUDGET = 1000  # simulations, unless said otherwise
 ROUNDS = "10"
 OPTIONAL = ("flow", "sliced", "memory", "proposals", "repetition", "paper", "summary")  # older directories lack them
 SEQUENTIAL = ("sunle", "snle")  # methods that simulate in rounds around one observation
+
+
+def whole_number(text: str | int) -> int:
+    """Return a whole number of one or more, which may be written 1e4 or 10_000."""
+    with suppress(ValueError, OverflowError):
+        number = int(text) if isinstance(text, int) or text.replace("_", "").isdigit() else float(text)
+        if number == int(number) >= 1:
+            return int(number)
+    raise typer.BadParameter(f"expected a whole number of 1 or more; got {text}.")
+
+
+WHOLE: dict[str, Any] = {"parser": whole_number, "metavar": "<int>"}
 
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Simulate in so many processes of this machine.")]
 Dask = Annotated[
@@ -60,7 +72,7 @@ class RunSettings:
     method: Annotated[
         str, typer.Option(help="How to infer: aunle, or sunle in rounds; baselines nle, snle, smnle.")
     ] = "aunle"
-    budget: Annotated[int | None, typer.Option(min=1, help="Number of simulations.  [default: 1000]")] = None
+    budget: Annotated[int | None, typer.Option(**WHOLE, help="Number of simulations.  [default: 1000]")] = None
     rounds: Annotated[
         str | None,
         typer.Option(help="Rounds of sunle and snle: how many, or the size of each, as in 500,250,250.  [default: 10]"),
@@ -96,7 +108,7 @@ class RunSettings:
     ] = None
     flow: Annotated[str | None, typer.Option(help="Flow of nle and snle: maf or spline.  [default: maf]")] = None
     sliced: Annotated[bool | None, typer.Option("--sliced", help="Match slices of scores: smnle.")] = None
-    draws: Annotated[int, typer.Option(min=1, help="Number of posterior draws.")] = 10_000
+    draws: Annotated[int, typer.Option(**WHOLE, help="Number of posterior draws.")] = 10_000
     seed: Annotated[int, typer.Option(min=0, help="Fixes the result.")] = 0
     members: Annotated[int | None, typer.Option(min=1, help="Size of the ensemble, if not the default.")] = None
     iterations: Annotated[

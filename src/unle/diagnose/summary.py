@@ -121,7 +121,7 @@ class BayesFactor:
         return f"log Bayes factor {self.log_factor:+.2f} +- {self.error:.2f} (sampling only), in favour of the {word}"
 
 
-def bayes_factor(first: tuple[Any, Draws], second: tuple[Any, Draws]) -> BayesFactor:
+def bayes_factor(first: Any, second: Any) -> BayesFactor:
     """Compare two fitted models on one observation.
 
     Each model is p(theta) q(x | theta) with a constant that was estimated in training, so that its evidence is a
@@ -136,6 +136,10 @@ def bayes_factor(first: tuple[Any, Draws], second: tuple[Any, Draws]) -> BayesFa
         InputError: the observations differ, an evidence is unknown, or the models are densities of different
             coordinates of x (one of them left some out as constant or redundant).
     """
+    if not all(isinstance(model, tuple | list) and len(model) == 2 for model in (first, second)):
+        raise InputError(
+            "expected two pairs of a posterior and its draws; try bayes_factor((posterior, draws), (other, its_draws))."
+        )
     (one, draws_one), (other, draws_other) = first, second
     if draws_one.x_o.shape != draws_other.x_o.shape or not np.allclose(draws_one.x_o, draws_other.x_o):
         raise InputError("expected draws at one and the same observation; got two different ones.")

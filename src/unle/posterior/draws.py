@@ -19,6 +19,8 @@ INTERVAL = 0.95  # probability between the ends of the intervals in `Draws.summa
 DIGITS = 4  # significant ones in `Draws.summary`
 SHOWN = 6  # parameters in `repr`
 
+EXACT = 2.0**53  # whole numbers below it are the same as integers
+
 
 @dataclass(frozen=True, repr=False)
 class Draws:
@@ -102,8 +104,10 @@ class Draws:
         """Shape (n, d) of the draws as one array."""
         return len(self), self.values.shape[-1]
 
-    def to_arviz(self, posterior_predictive: Any = None):
+    def to_arviz(self, posterior_predictive: Any = None, prior: Any = None):
         """Return an ArviZ DataTree with groups `posterior` and `observed_data`.
+
+        Data that are whole numbers are integers there, as ArviZ wants them of counts.
 
         Its plots come with `pip install "unle[arviz]"`: `import arviz_plots`. ArviZ before version 1, the newest that
         `pip install arviz` finds for Python 3.11, knows no DataTree: give it
@@ -114,13 +118,15 @@ class Draws:
         Args:
             posterior_predictive: data simulated at every draw, in the order of `np.asarray(draws)`; they become the
                 group of this name, for predictive checks.
+            prior: a `Prior`; as many draws of it as there are of the posterior become the group `prior`.
         """
         import arviz_base
 
-        groups: dict[str, Any] = {
-            "posterior": {_variable(name): self.values[..., i] for i, name in enumerate(self.names)},
-            "observed_data": {"x": self.x_o},
-        }
+        groups: dict[str, Any] = {"posterior": self._variables(self.values), "observed_data": {"x": self.x_o}}
+        if prior is not None:
+            if tuple(prior.names) != tuple(self.names):
+                raise InputError(f"expected a prior of {', '.join(self.names)}; got one of {', '.join(prior.names)}.")
+            groups["prior"] = self._variables(np.reshape(prior.sample(len(self), seed=0), self.values.shape))
         if posterior_predictive is not None:
             x = np.asarray(posterior_predictive)
             shape = (*self.values.shape[:2], *self.x_o.shape)
@@ -136,12 +142,19 @@ class Draws:
                     + advice
                 )
             groups["posterior_predictive"] = {"x": x.reshape(shape)}
+        data = [groups[name] for name in ("observed_data", "posterior_predictive") if name in groups]
+        if all((of["x"] == np.round(of["x"])).all() and (np.abs(of["x"]) < EXACT).all() for of in data):  # not for NaN
+            for of in data:
+                of["x"] = of["x"].astype(int)
         with warnings.catch_warnings():
             # Exchange has many short chains: ArviZ takes that for axes in the wrong order.
             warnings.filterwarnings("ignore", message="Found chain dimension to be longer", category=UserWarning)
             tree = arviz_base.from_dict(groups, sample_dims=["chain", "draw"])
         tree.attrs.update(self._attributes())
         return tree
+
+    def _variables(self, values: np.ndarray) -> dict[str, np.ndarray]:
+        return {_variable(name): values[..., i] for i, name in enumerate(self.names)}
 
     def to_pandas(self):
         """Return a table of pandas with one column per parameter and one row per draw."""
@@ -214,7 +227,7 @@ class Draws:
         attributes = dict(data.attrs)
         names = tuple(json.loads(attributes.get("unle_names", json.dumps(list(columns)))))
         observed = getattr(data, "observed_data", None)
-        x_o = np.zeros((1, 0)) if observed is None or "x" not in observed else np.asarray(observed["x"].values)
+        x_o = np.zeros((1, 0)) if observed is None or "x" not in observed else np.asarray(observed["x"].values, float)
         return cls(
             np.stack([columns[_variable(name)] for name in names], axis=-1),
             names,

@@ -20,10 +20,13 @@ the value is spread over a cell, and its probability is the integral of the dens
       x < a: x,    x = a: a + c u,    x > a: x + c.
 
 Both may be true of one coordinate: counts with more zeros than a count has.
+
+- Levels, a few values on no lattice, or far apart on one (titres 1, 2, 4, .. 512): the cell of each reaches halfway to
+  its neighbours.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -67,6 +70,7 @@ MIN_ROWS = 50  # with fewer, ties are chance
 ATOM_SHARE = 0.05  # of the rows that must have a value for it to be an atom, among data that tie anyway
 RARE_SHARE, RARE_ROWS = 0.005, 10  # the same, and the fewest rows, where hardly any other value occurs twice
 NEARLY_ALL = 0.99  # of the distinct values
+MOST_LEVELS, MOST_NEIGHBOURS = 32, 0.5  # values, and share of them that are neighbours on a lattice
 PILED_SHARE, FEWEST_PILED = 0.02, 3  # rows that must have the lowest or the highest value for nothing to lie beyond it
 ATOM_RATIO = 3.0  # an atom on a lattice is so many times as frequent as the values beside it
 DISTINCT_SHARE = 0.5  # of the rows; data with fewer distinct values are on a lattice if they are multiples of a step
@@ -286,23 +290,29 @@ class Cells(eqx.Module):
     origin: Float[Array, " dim_x"]  # a value on the lattice
     atoms: Float[Array, "atom dim_x"]  # values a, in order; NaN for none
     widths: Float[Array, "atom dim_x"]  # c of each
+    levels: Float[Array, "level dim_x"]  # values in order, the last one repeated; NaN for none
+    edges: Float[Array, "edge dim_x"]  # ends of their cells, one more than there are levels
     ends: Float[Array, "2 dim_x"]  # lowest and highest value, where data pile up there; infinite elsewhere
 
     @classmethod
     def none(cls, dim_x: int) -> "Cells":
         """Return cells that spread nothing."""
         zeros, no_atoms = np.zeros(dim_x), np.zeros((0, dim_x))
-        return cls(*map(on_device, (zeros, zeros, no_atoms, no_atoms, np.stack([zeros - np.inf, zeros + np.inf]))))
+        none = (no_atoms,) * 4
+        return cls(*map(on_device, (zeros, zeros, *none, np.stack([zeros - np.inf, zeros + np.inf]))))
 
     @property
     def which(self) -> list[int]:
         """The coordinates that have cells."""
-        return np.flatnonzero((np.asarray(self.step) > 0) | np.isfinite(np.asarray(self.atoms)).any(axis=0)).tolist()
+        is_atom, is_level = (np.isfinite(np.asarray(part)).any(axis=0) for part in (self.atoms, self.levels))
+        return np.flatnonzero((np.asarray(self.step) > 0) | is_atom | is_level).tolist()
 
     def describe(self, i: int) -> str:
         """Say in a few words what is spread in coordinate i; nothing if nothing is."""
         step, atoms = float(self.step[i]), np.asarray(self.atoms)[:, i]
+        levels = np.unique(np.asarray(self.levels)[:, i])
         words = [f"multiples of {step:.4g}"] if step > 0 else []
+        words += [f"one of {len(levels)} values"] if np.isfinite(levels).any() else []
         words += [f"exactly {a:.4g} with positive probability" for a in atoms[np.isfinite(atoms)]]
         return "".join(f"{word}, " for word in words)
 
@@ -313,7 +323,14 @@ class Cells(eqx.Module):
         moved = x + step * (u - 0.5)
         for a, width in zip(atoms, widths, strict=True):
             moved = moved + width * library.where(x == a, u, x > a)
-        return moved
+        if not len(self.levels):
+            return moved
+        levels, edges = library.asarray(self.levels), library.asarray(self.edges)
+        inside, low, high = library.clip(x, levels[0], levels[-1]), edges[0], edges[-1]
+        for edge, opposite in zip(edges, edges[::-1], strict=True):
+            low = library.where(edge <= inside, edge, low)
+            high = library.where(opposite > inside, opposite, high)
+        return library.where(library.isnan(levels[0]), moved, low + u * (high - low))
 
     def gather(self, y: Float[Array, " dim_x"]) -> Float[Array, " dim_x"]:
         """Return the x that was spread to y."""
@@ -322,6 +339,9 @@ class Cells(eqx.Module):
             y = jnp.where(y > start + self.step + width, y - width, jnp.where(y >= start, a, y))
         h = jnp.where(self.step > 0, self.step, 1.0)
         x = jnp.where(self.step > 0, self.origin + h * jnp.round((y - self.origin) / h), y)
+        for number, level in enumerate(self.levels):
+            is_here = jnp.isfinite(level) if number == 0 else y >= self.edges[number]
+            x = jnp.where(is_here, level, x)
         return jnp.clip(x, self.ends[0], self.ends[1])
 
 
@@ -340,23 +360,35 @@ def find_cells(x: Float[np.ndarray, "n dim_x"], groups: Int[np.ndarray, " dim_x"
     x = x.astype(np.float32).astype(float)  # as an observation will be rounded
     groups = np.arange(x.shape[1]) if groups is None else np.unique(groups, return_inverse=True)[1]
     by_group = [_find_in_values(np.ravel(x[:, groups == group])) for group in range(groups.max() + 1)]
-    most = max(len(atoms) for _, _, atoms, _ in by_group)
+    most, most_levels = (max(len(part) for part in parts) for parts in list(zip(*by_group, strict=True))[2:4])
     step, origin, ends = np.zeros(x.shape[1]), np.zeros(x.shape[1]), np.zeros((2, x.shape[1]))
     atoms, widths = np.full((most, x.shape[1]), np.nan), np.zeros((most, x.shape[1]))
-    for group, (h, first, own, own_ends) in enumerate(by_group):
-        step[groups == group], origin[groups == group] = h, first
-        ends[:, groups == group] = np.reshape(own_ends, (2, 1))
+    levels, edges = (np.full((length, x.shape[1]), np.nan) for length in (most_levels, most_levels + bool(most_levels)))
+    for group, (h, first, own, own_levels, own_ends) in enumerate(by_group):
+        here = groups == group
+        step[here], origin[here], ends[:, here] = h, first, np.reshape(own_ends, (2, 1))
         for i, (value, width) in enumerate(sorted(own)):
-            atoms[i, groups == group], widths[i, groups == group] = value, width
-    return Cells(*map(on_device, (step, origin, atoms, widths, ends)))
+            atoms[i, here], widths[i, here] = value, width
+        if len(own_levels):
+            between = 0.5 * (own_levels[1:] + own_levels[:-1])
+            own_edges = np.concatenate([[2 * own_levels[0] - between[0]], between, [2 * own_levels[-1] - between[-1]]])
+            for table, values in ((levels, own_levels), (edges, own_edges)):
+                table[:, here] = np.pad(values, (0, len(table) - len(values)), mode="edge")[:, None]
+    return Cells(*map(on_device, (step, origin, atoms, widths, levels, edges, ends)))
 
 
-def _find_in_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, float]], tuple[float, float]]:
-    """Return step and origin of a lattice, atoms with the widths of their cells, and ends at which data pile up."""
+class _Found(NamedTuple):
+    step: float = 0.0  # of a lattice
+    origin: float = 0.0
+    atoms: list[tuple[float, float]] = []  # noqa: RUF012  # with the widths of their cells
+    levels: np.ndarray = np.zeros(0)
+    ends: tuple[float, float] = (-np.inf, np.inf)  # at which data pile up
+
+
+def _find_in_values(v: np.ndarray) -> _Found:
     values, counts = np.unique(v, return_counts=True)
-    ends = -np.inf, np.inf
     if len(v) < MIN_ROWS or not 1 < len(values) < len(v):
-        return 0.0, 0.0, [], ends
+        return _Found()
     step = _step(values, len(v))
     ties = np.quantile(counts, NEARLY_ALL) > 1
     often = counts >= (ATOM_SHARE * len(v) if ties else max(RARE_SHARE * len(v), RARE_ROWS))
@@ -368,15 +400,23 @@ def _find_in_values(v: np.ndarray) -> tuple[float, float, list[tuple[float, floa
     cells[chosen] = True
     piled = cells & (counts >= max(PILED_SHARE * len(v), FEWEST_PILED))
     ends = values[0] if piled[0] else -np.inf, values[-1] if piled[-1] else np.inf
+    if _are_levels(values, counts, step):
+        return _Found(levels=values, ends=ends)
     if not len(others):
-        return step, float(values[0]), [], ends
+        return _Found(step, float(values[0]), ends=ends)
     room = np.subtract(*np.quantile(others, [0.95, 0.05])) or np.ptp(values)
     widths = np.clip(counts[chosen] / len(others), *WIDTHS) * room
     # Among values of very different size a wide cell would leave nothing of the differences between small ones.
     closest, near, far = np.quantile(np.abs(others - values[chosen][:, None]), [0.05, 0.1, 0.95], axis=1)
     widths = np.where(far > DISTANCE_RATIO * closest, np.minimum(widths, MAX_DISTANCES * near), widths) - step
     atoms = [(float(values[i]), float(c)) for i, c in zip(chosen, widths, strict=True) if c > 0]
-    return step, float(values[0]), atoms, ends
+    return _Found(step, float(values[0]), atoms, ends=ends)
+
+
+def _are_levels(values: np.ndarray, counts: np.ndarray, step: float) -> bool:
+    """Return whether there are a few values, none of them by chance, and on no lattice or far apart on one."""
+    are_few = 2 < len(values) <= MOST_LEVELS and counts.min() >= FEWEST_PILED
+    return bool(are_few and (not step or np.mean(np.diff(values) < 1.5 * step) < MOST_NEIGHBOURS))
 
 
 def _step(values: np.ndarray, rows: int) -> float:

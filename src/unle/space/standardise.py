@@ -40,6 +40,7 @@ REDUNDANT = 1e-4
 UNLIKE = 100 * REDUNDANT
 # Standard deviations beyond the extreme simulation from which an observation is called outside.
 OUTSIDE = 1.0
+OFF_CELL = 1e-3  # distance from the nearest value of discrete data, in steps or in the value itself
 CHECKED_ROWS = 20  # of an observation are compared with the simulations
 SHOWN_LINES = 3  # coordinates that a warning names
 # The standard deviation is not trusted if clipping the extreme 1 % on either side shrinks it by this factor.
@@ -149,9 +150,14 @@ class XSpace(eqx.Module):
         return self.cells.gather(x[np.argsort((*self.modelled, *self.redundant, *self.constant))])
 
     def log_det(self, x: Float[Array, " dim_x"]) -> Float[Array, ""]:
-        """Return log |det dw/dx| over the modelled coordinates: add it to a density of w to get one of x."""
+        """Return log |det dw/dx| over the modelled coordinates: add it to a density of w to get one of x.
+
+        A coordinate that has a cell counts by the cell's width in w: the result is a probability there.
+        """
         first = jax.tree.map(lambda leaf: leaf[: self.dim], self.standardiser)
-        return first.log_det(self.cells.spread(x)[np.array(self.modelled)])
+        slopes = jnp.diagonal(jax.jacfwd(first.forward)(self.cells.spread(x)[np.array(self.modelled)]))
+        lower, _, upper, *_ = self.cell(x)
+        return jnp.sum(jnp.log(jnp.where(upper > lower, upper - lower, slopes)))
 
     def describe(self, names: Sequence[str] | None = None) -> list[str]:
         """Say in one line per raw coordinate what happens to it."""
@@ -178,10 +184,13 @@ class XSpace(eqx.Module):
         """Say in one line what of x is not a plain number: grids, atoms, constants; nothing if all are."""
         kept = np.array(self.modelled)
         step, atoms = np.asarray(self.cells.step)[kept], np.asarray(self.cells.atoms)[:, kept]
-        parts = [
-            f"{np.sum(step == h)} {'whole numbers' if h == 1 else f'multiples of {h:.4g}'}"
-            for h in np.unique(step[step > 0])
-        ]
+        levels = np.isfinite(np.asarray(self.cells.levels)[:1, kept]).sum()
+        parts = []
+        for h in np.unique(step[step > 0]):
+            many = "" if np.sum(step == h) == 1 else "s"
+            kind = f"whole number{many}" if h == 1 else f"multiple{many} of {h:.4g}"
+            parts.append(f"{np.sum(step == h)} {kind}")
+        parts += [f"{levels} of a few values"] * bool(levels)
         parts += [f"{np.sum(atoms == a)} often exactly {a:.4g}" for a in np.unique(atoms[np.isfinite(atoms)])]
         parts += [f"{len(self.constant)} constant"] * bool(self.constant)
         parts += [f"{len(self.redundant)} determined by the others"] * bool(self.redundant)
@@ -225,8 +234,20 @@ class XSpace(eqx.Module):
         return "; ".join(lines[:SHOWN_LINES]) + more if lines else None
 
     def _check_row(self, row: np.ndarray, names: tuple[str, ...]) -> list[str]:
-        sentences = self._broken_relations(row, names) | self._outside(row, names) | self._changed_constants(row, names)
+        sentences = self._off_cells(row, names) | self._broken_relations(row, names) | self._outside(row, names)
+        sentences |= self._changed_constants(row, names)
         return [sentences[i] for i in sorted(sentences)]
+
+    def _off_cells(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
+        sentences, x = {}, jnp.asarray(row, self.low.dtype)
+        nearest = np.asarray(self.cells.gather(self.cells.spread(x)), float)
+        for i in self.cells.which:
+            low, high = (float(ends[i]) for ends in (self.low, self.high))
+            is_off = abs(nearest[i] - row[i]) > OFF_CELL * max(float(self.cells.step[i]), abs(row[i]))
+            if is_off and (low <= row[i] <= high or np.isfinite(np.asarray(self.cells.levels)[:1, i]).any()):
+                kind = self.cells.describe(i).removesuffix(", ")
+                sentences[i] = f"{names[i]} = {row[i]:.4g}, but the simulations give {kind} there"
+        return sentences
 
     def _changed_constants(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
         sentences = {}
