@@ -49,6 +49,7 @@ _ELSEWHERE = {
     "NRE": "unle.AUNLE(prior)",
     "pairplot": "unle.plot.pairs(draws)",
     "sample": "posterior.sample(x_o, 10_000)",
+    "sample_prior_predictive": "unle.simulate(simulator, prior, 1000).x",
     "sample_posterior_predictive": "unle.simulators.simulate_at(simulator, np.asarray(draws)).x",
 }
 # Distributions that a prior is made of: not ours.

@@ -293,7 +293,7 @@ def test_one_call_makes_the_checks_of_a_run(sequential):
 
 def test_the_simulator_in_the_place_of_simulations_is_noticed():
     run = evidence("right")
-    with pytest.raises(InputError, match="expected simulations before the simulator"):
+    with pytest.raises(InputError, match="expected the simulations that the posterior was fitted to"):
         check(run.posterior, run.draws, simulator)
 
 

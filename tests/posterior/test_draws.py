@@ -129,8 +129,10 @@ def test_a_name_with_a_slash_survives_files_and_tables(draws, tmp_path):
 def test_arviz_gets_counts_as_integers_and_the_prior_if_it_is_given():
     draws = Draws(np.zeros((2, 50, 1)), ("rate",), np.array([[3.0, 0.0]]), seed=0)
     counts = np.random.default_rng(0).poisson(2.0, size=(100, 2)).astype(float)
-    tree = draws.to_arviz(counts, prior=unle.Prior({"rate": dist.Gamma(2.0, 1.0)}))
+    prior = unle.Prior({"rate": dist.Gamma(2.0, 1.0)})
+    tree = draws.to_arviz(counts, prior=prior, prior_predictive=counts[:30])
     assert tree.observed_data["x"].dtype == tree.posterior_predictive["x"].dtype == int
+    assert tree.prior_predictive["x"].shape == (1, 30, 1, 2)
     assert tree.prior["rate"].shape == (2, 50)
     assert float(tree.prior["rate"].mean()) == pytest.approx(2.0, abs=0.6)  # four standard errors
     assert draws.to_arviz(counts + 0.5).observed_data["x"].dtype == float

@@ -167,7 +167,7 @@ CHECKS: tuple[Entry, ...] = (
 def check(
     posterior: Posterior,
     draws: Draws,
-    simulations: Any,
+    simulations: Any = None,
     simulator: Callable | None = None,
     *,
     metrics: Sequence[Mapping[str, Any]] = (),
@@ -190,9 +190,10 @@ def check(
     """
     if isinstance(posterior, Draws):
         raise InputError("expected the posterior before its draws; got them the other way round.")
-    if callable(simulations) and not hasattr(simulations, "theta"):
+    if simulations is None or (callable(simulations) and not hasattr(simulations, "theta")):
         raise InputError(
-            "expected simulations before the simulator; try check(posterior, draws, simulations, simulator)."
+            "expected the simulations that the posterior was fitted to, before the simulator; try check(posterior, "
+            "draws, simulations, simulator)."
         )
     if simulator is not None:
         check_simulator(simulator)

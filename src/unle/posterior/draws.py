@@ -104,7 +104,7 @@ class Draws:
         """Shape (n, d) of the draws as one array."""
         return len(self), self.values.shape[-1]
 
-    def to_arviz(self, posterior_predictive: Any = None, prior: Any = None):
+    def to_arviz(self, posterior_predictive: Any = None, prior: Any = None, prior_predictive: Any = None):
         """Return an ArviZ DataTree with groups `posterior` and `observed_data`.
 
         Data that are whole numbers are integers there, as ArviZ wants them of counts.
@@ -119,6 +119,7 @@ class Draws:
             posterior_predictive: data simulated at every draw, in the order of `np.asarray(draws)`; they become the
                 group of this name, for predictive checks.
             prior: a `Prior`; as many draws of it as there are of the posterior become the group `prior`.
+            prior_predictive: data simulated from the prior, such as `simulations.x`: the group of this name.
         """
         import arviz_base
 
@@ -127,6 +128,9 @@ class Draws:
             if tuple(prior.names) != tuple(self.names):
                 raise InputError(f"expected a prior of {', '.join(self.names)}; got one of {', '.join(prior.names)}.")
             groups["prior"] = self._variables(np.reshape(prior.sample(len(self), seed=0), self.values.shape))
+        if prior_predictive is not None:
+            x = np.asarray(prior_predictive)
+            groups["prior_predictive"] = {"x": x.reshape(1, len(x), 1, -1)}
         if posterior_predictive is not None:
             x = np.asarray(posterior_predictive)
             shape = (*self.values.shape[:2], *self.x_o.shape)
@@ -142,7 +146,7 @@ class Draws:
                     + advice
                 )
             groups["posterior_predictive"] = {"x": x.reshape(shape)}
-        data = [groups[name] for name in ("observed_data", "posterior_predictive") if name in groups]
+        data = [of for name, of in groups.items() if name not in ("posterior", "prior")]
         if all((of["x"] == np.round(of["x"])).all() and (np.abs(of["x"]) < EXACT).all() for of in data):  # not for NaN
             for of in data:
                 of["x"] = of["x"].astype(int)

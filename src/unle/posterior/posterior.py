@@ -245,6 +245,9 @@ class Posterior(eqx.Module):
             got, hint = (
                 (rows.shape, "x_o.ravel()") if is_table else (rows.shape[1], "the same numbers in the same order")
             )
+            if rows.size % length == 0 and rows.shape[0] == 1 and not is_table:
+                many = rows.size // length
+                hint = f"x_o.reshape({many}, {length}) if these are {many} independent measurements"
             raise InputError(f"expected x_o of length {length}, as the simulations; got {got}; try {hint}.")
         if np.isinf(rows).any() or np.isnan(rows).all(axis=1).any():
             bad = np.flatnonzero(~np.isfinite(rows).all(axis=0)).tolist()

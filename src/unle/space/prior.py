@@ -145,6 +145,7 @@ class Prior(eqx.Module):
         more = f", and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
         return f"Prior({', '.join(parts[:SHOWN])}{more})"
 
+    @other_names("prior.sample(1000)", draws="n", size="n", num_samples="n", sample_shape="n", random_seed="seed")
     def sample(self, n: int | float, *, seed: int = 0) -> Float[np.ndarray, "n dim"]:
         """Draw n parameter vectors, shape (n, d).
 

@@ -146,9 +146,10 @@ def as_numpyro(distribution: Any) -> list[dist.Distribution]:
         return [_from_scipy(distribution)]
     if any(kind.__module__.split(".")[0] == "torch" for kind in classes):
         return _from_torch(distribution)
-    raise InputError(
-        f"expected a distribution of numpyro, scipy.stats or torch; got {_described(distribution)}; {EXAMPLE}"
-    )
+    got, advice = _described(distribution), EXAMPLE
+    if any(kind.__module__.split(".")[0] in ("pymc", "pytensor") for kind in classes):
+        got, advice = f"one of PyMC ({got})", "try numpyro's of the same name, or scipy.stats.norm(0, 1.5)."
+    raise InputError(f"expected a distribution of numpyro, scipy.stats or torch; got {got}; {advice}")
 
 
 def named_blocks(distributions: Mapping[str, Any]) -> tuple[list[dist.Distribution], tuple[str, ...]]:
