@@ -204,7 +204,7 @@ def test_rounds_keep_the_tail_that_an_outlying_observation_has(with_noise, monke
 def test_rounds_take_long_data_one_number_after_the_other(autoregressive, rounds, monkeypatch):
     """Ten readings whose size is theta: a network that takes them in turn learns it from ten times the examples."""
     monkeypatch.setattr(autoregressive_fit, "RACE_STEPS", 100)
-    monkeypatch.setattr(autoregressive_fit, "STEPS", 300)
+    monkeypatch.setattr(autoregressive_fit, "OF_POINTS", autoregressive_fit.OF_POINTS._replace(steps=300))
     method = tiny(None, proposals="bases", autoregressive=autoregressive)
 
     def simulator(theta, rng):

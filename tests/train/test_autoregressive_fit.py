@@ -48,7 +48,7 @@ def standardised(theta, x, *, seed=0):
 def train(t, w, splits, standardiser, *, steps=600, sees_past=False):
     designs = fit_module._designs(w, standardiser)
     design = next(design for design in designs[::-1] if design.sees_past == sees_past)
-    return fit_module._train(np.random.default_rng(0), Rows(t, w, splits), design, steps=steps)
+    return fit_module._train(np.random.default_rng(0), Rows(t, w, splits), design, fit_module.OF_POINTS, steps=steps)
 
 
 @pytest.fixture(scope="module")
@@ -103,14 +103,16 @@ def test_transforms_are_undone(series):
     assert set(standardiser.marginals.names()) == {"asinh"}
     designs = fit_module._designs(w, standardiser)
     assert [design.standardiser is None for design in designs] == [True, True, False, False]
-    bases, scores = fit_module._train(np.random.default_rng(0), Rows(t, w, splits), designs[2], steps=100)
+    bases, scores = fit_module._train(
+        np.random.default_rng(0), Rows(t, w, splits), designs[2], fit_module.OF_POINTS, steps=100
+    )
     assert bases.standardiser is not None
     np.testing.assert_allclose(base_scores(bases, t, w, splits), scores, atol=2e-2)
 
 
 def test_kept_where_better_and_not_where_the_gaussian_is_right(series, monkeypatch):
     monkeypatch.setattr(fit_module, "RACE_STEPS", 100)
-    monkeypatch.setattr(fit_module, "STEPS", 300)
+    monkeypatch.setattr(fit_module, "OF_POINTS", fit_module.OF_POINTS._replace(steps=300))
     t, w, splits, standardiser, _ = series
     quick = GaussianTraining(iterations=100, depth=2)
     gaussians = quick.fit(jr.key(0), Rows(t, w, splits))
@@ -134,7 +136,7 @@ def test_short_data_are_left_alone(series, monkeypatch):
 
 def test_short_data_are_tried_where_that_is_asked_for(monkeypatch):
     monkeypatch.setattr(fit_module, "RACE_STEPS", 200)
-    monkeypatch.setattr(fit_module, "STEPS", 600)
+    monkeypatch.setattr(fit_module, "OF_POINTS", fit_module.OF_POINTS._replace(steps=600))
     rng = np.random.default_rng(7)
     theta = rng.uniform(-1, 1, size=(ROWS, 1))
     signs = rng.choice([-1.0, 1.0], size=ROWS)  # both readings have the same one: no marginal density tells that
