@@ -332,17 +332,22 @@ class Cells(eqx.Module):
             high = library.where(opposite > inside, opposite, high)
         return library.where(library.isnan(levels[0]), moved, low + u * (high - low))
 
-    def gather(self, y: Float[Array, " dim_x"]) -> Float[Array, " dim_x"]:
-        """Return the x that was spread to y."""
-        for a, width in zip(self.atoms, self.widths, strict=True):
-            start = a - self.step / 2
-            y = jnp.where(y > start + self.step + width, y - width, jnp.where(y >= start, a, y))
-        h = jnp.where(self.step > 0, self.step, 1.0)
-        x = jnp.where(self.step > 0, self.origin + h * jnp.round((y - self.origin) / h), y)
-        for number, level in enumerate(self.levels):
-            is_here = jnp.isfinite(level) if number == 0 else y >= self.edges[number]
-            x = jnp.where(is_here, level, x)
-        return jnp.clip(x, self.ends[0], self.ends[1])
+    def gather(self, y: Any) -> Any:
+        """Return the x that was spread to y: one row, NumPy or JAX, as y is."""
+        library = np if isinstance(y, np.ndarray) else jnp
+        step, origin, ends = (library.asarray(part) for part in (self.step, self.origin, self.ends))
+        atoms, widths, levels, edges = (
+            library.asarray(part) for part in (self.atoms, self.widths, self.levels, self.edges)
+        )
+        for a, width in zip(atoms, widths, strict=True):
+            start = a - step / 2
+            y = library.where(y > start + step + width, y - width, library.where(y >= start, a, y))
+        h = library.where(step > 0, step, 1.0)
+        x = library.where(step > 0, origin + h * library.round((y - origin) / h), y)
+        for number, level in enumerate(levels):
+            is_here = library.isfinite(level) if number == 0 else y >= edges[number]
+            x = library.where(is_here, level, x)
+        return library.clip(x, ends[0], ends[1])
 
 
 def find_cells(x: Float[np.ndarray, "n dim_x"], groups: Int[np.ndarray, " dim_x"] | None = None) -> Cells:

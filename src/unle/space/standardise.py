@@ -239,8 +239,8 @@ class XSpace(eqx.Module):
         return [sentences[i] for i in sorted(sentences)]
 
     def _off_cells(self, row: np.ndarray, names: tuple[str, ...]) -> dict[int, str]:
-        sentences, x = {}, jnp.asarray(row, self.low.dtype)
-        nearest = np.asarray(self.cells.gather(self.cells.spread(x)), float)
+        sentences, x = {}, row.astype(np.float32).astype(float)  # as the cells were found
+        nearest = self.cells.gather(self.cells.spread(x))
         for i in self.cells.which:
             low, high = (float(ends[i]) for ends in (self.low, self.high))
             is_off = abs(nearest[i] - row[i]) > OFF_CELL * max(float(self.cells.step[i]), abs(row[i]))
