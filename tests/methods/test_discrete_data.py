@@ -2,6 +2,7 @@
 
 import warnings
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -11,11 +12,11 @@ import pytest
 from scipy.stats import binom, norm
 
 import unle
-from unle.methods.discrete_data import is_coarse, with_probabilities
+from unle.methods.discrete_data import _cells, is_coarse, with_probabilities
 from unle.methods.energy_selection import Choice, Selected
 from unle.methods.training_pairs import standardised_pairs
 from unle.models import EnergyModel, NoEnergy
-from unle.train import GaussianTraining
+from unle.train import GaussianTraining, autoregressive_fit, fit_to_cells
 
 DOSE = np.array([-0.86, -0.30, -0.05, 0.40, 0.73, 1.1])
 ANIMALS, DEATHS = 8, np.array([0, 1, 3, 6, 7, 8])
@@ -61,7 +62,7 @@ def test_probabilities_of_counts_replace_a_density_and_are_those_of_the_simulato
     assert is_coarse(pairs.rows, pairs.x_space)
     kept = with_probabilities(jr.key(1), before, pairs.rows, pairs.x_space)
     assert kept is not before
-    assert "probabilities of discrete data" in kept.sentence
+    assert "the probabilities of discrete values describe held-out data better" in kept.sentence
     assert kept.choice.certificate.reliable
     assert kept.choice.certificate.knows_theta
     theta, x = tables(200, 1)
@@ -77,6 +78,24 @@ def test_probabilities_of_counts_replace_a_density_and_are_those_of_the_simulato
     exact = binom.logpmf(x, ANIMALS, chances(theta)).sum(axis=1)
     assert np.abs(exact - ours).mean() < 0.3
     assert abs(np.mean(exact - ours)) < 0.15
+
+
+def test_rows_that_decide_choose_neither_design_nor_end_of_training(monkeypatch):
+    monkeypatch.setattr(autoregressive_fit, "RACE_STEPS", 100)
+    monkeypatch.setattr(
+        autoregressive_fit, "OF_CELLS", autoregressive_fit.OF_CELLS._replace(steps=300, width=8, depth=1)
+    )
+    pairs = standardised_pairs(jr.key(0), tables(400, 0), PRIOR, members=1)
+    held_out = pairs.rows.splits.held_out[0]
+    cells, standardiser = _cells(pairs.x_space, pairs.rows.w), pairs.x_space.standardiser
+
+    def fit(changed):
+        others = cells.at[changed].set(jnp.roll(cells[changed], 1, axis=0))  # data of other parameters
+        return fit_to_cells(jr.key(1), pairs.rows, others, standardiser)[0]
+
+    kept = fit(held_out[:0])
+    assert eqx.tree_equal(fit(held_out[pairs.rows.deciding]), kept)
+    assert not eqx.tree_equal(fit(held_out[pairs.rows.stopping]), kept)  # those do
 
 
 def test_smooth_data_and_large_counts_are_left_alone():

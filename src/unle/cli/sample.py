@@ -8,7 +8,7 @@ import typer
 
 from unle.cli.console import Stages, plain_ending
 from unle.cli.output import say_complaints, show_summary, summarise
-from unle.cli.settings import WHOLE
+from unle.cli.settings import WHOLE_NUMBER
 from unle.progress import progress
 
 EXAMPLE = "Example:  unle sample runs/model --observation new.csv -n 10000"
@@ -23,7 +23,7 @@ def sample(
             "observation, 1 to 10."
         ),
     ],
-    n: Annotated[int, typer.Option("-n", "--draws", **WHOLE, help="Number of posterior draws.")] = 10_000,
+    n: Annotated[int, typer.Option("-n", "--draws", **WHOLE_NUMBER, help="Number of posterior draws.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Fixes the draws.")] = 0,
     out: Annotated[
         Path | None,

@@ -29,7 +29,7 @@ def whole_number(text: str | int) -> int:
     raise typer.BadParameter(f"expected a whole number of 1 or more; got {text}.")
 
 
-WHOLE: dict[str, Any] = {"parser": whole_number, "metavar": "<int>"}
+WHOLE_NUMBER: dict[str, Any] = {"parser": whole_number, "metavar": "<int>"}
 
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Simulate in so many processes of this machine.")]
 Dask = Annotated[
@@ -72,7 +72,7 @@ class RunSettings:
     method: Annotated[
         str, typer.Option(help="How to infer: aunle, or sunle in rounds; baselines nle, snle, smnle.")
     ] = "aunle"
-    budget: Annotated[int | None, typer.Option(**WHOLE, help="Number of simulations.  [default: 1000]")] = None
+    budget: Annotated[int | None, typer.Option(**WHOLE_NUMBER, help="Number of simulations.  [default: 1000]")] = None
     rounds: Annotated[
         str | None,
         typer.Option(help="Rounds of sunle and snle: how many, or the size of each, as in 500,250,250.  [default: 10]"),
@@ -108,7 +108,7 @@ class RunSettings:
     ] = None
     flow: Annotated[str | None, typer.Option(help="Flow of nle and snle: maf or spline.  [default: maf]")] = None
     sliced: Annotated[bool | None, typer.Option("--sliced", help="Match slices of scores: smnle.")] = None
-    draws: Annotated[int, typer.Option(**WHOLE, help="Number of posterior draws.")] = 10_000
+    draws: Annotated[int, typer.Option(**WHOLE_NUMBER, help="Number of posterior draws.")] = 10_000
     seed: Annotated[int, typer.Option(min=0, help="Fixes the result.")] = 0
     members: Annotated[int | None, typer.Option(min=1, help="Size of the ensemble, if not the default.")] = None
     iterations: Annotated[

@@ -8,7 +8,7 @@ import typer
 
 from unle.cli.console import plain_ending, say
 from unle.cli.output import saved_so_far, say_traceback
-from unle.cli.settings import WHOLE, Dask, ExecutorOptions, Timeout, Workers
+from unle.cli.settings import WHOLE_NUMBER, Dask, ExecutorOptions, Timeout, Workers
 from unle.progress import progress, tell
 
 EXAMPLE = "Example:  unle simulate model.py --budget 10000 --dry-run"
@@ -18,7 +18,7 @@ def simulate(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A built-in task, or a Python file with `prior` and `simulator`.")
     ],
-    budget: Annotated[int, typer.Option(**WHOLE, help="Number of simulations.")] = 1000,
+    budget: Annotated[int, typer.Option(**WHOLE_NUMBER, help="Number of simulations.")] = 1000,
     out: Annotated[
         Path | None, typer.Option(help="Run directory.  [default: runs/MODEL-simulations]", show_default=False)
     ] = None,

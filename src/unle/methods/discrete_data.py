@@ -1,11 +1,12 @@
-r"""Discrete data: their probabilities, learned as such, where that is better than a density of spread values.
+r"""Discrete data: a model of the probabilities of their values, where it is better than a density.
 
 Counts and other discrete data are spread over cells, and models are densities of what was spread.  Counts of a few
 values ask much of a density: within a cell it must be flat, and where the data end (no animal less than none, no more
 than all of eight) it must fall off at once.  A base that gives probabilities of cells has neither difficulty
 (`unle.models.autoregressive`), and no integral over a cell to be estimated.
 
-It is compared with what was selected before by the probability of the cells that held-out rows lie in.
+It is compared with what was selected before by the probability of the cells that held-out rows lie in.  The
+model was not chosen by these rows, neither its design nor the end of its training.
 """
 
 import equinox as eqx
@@ -52,8 +53,8 @@ def with_probabilities(
     if not is_better(now, before):
         return selected
     why = (
-        f"probabilities of discrete data, learned as such, describe them better by {np.mean(now - before):+.2f} nats "
-        "per held-out row"
+        "the probabilities of discrete values describe held-out data better than a density does, by "
+        f"{np.mean(now - before):.2f} nats per row"
     )
     certificate = certify(models, log_z, rows.t, cells, np.asarray(held_out))
     return Selected(Choice(models, log_z, 0.0, certificate=certificate), selected.fit, "none", why)

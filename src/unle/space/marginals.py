@@ -385,7 +385,7 @@ def find_cells(x: Float[np.ndarray, "n dim_x"], groups: Int[np.ndarray, " dim_x"
 class _Found(NamedTuple):
     step: float = 0.0  # of a lattice
     origin: float = 0.0
-    atoms: list[tuple[float, float]] = []  # noqa: RUF012  # with the widths of their cells
+    atoms: tuple[tuple[float, float], ...] = ()  # with the widths of their cells
     levels: np.ndarray = np.zeros(0)
     ends: tuple[float, float] = (-np.inf, np.inf)  # at which data pile up
 
@@ -414,7 +414,7 @@ def _find_in_values(v: np.ndarray) -> _Found:
     # Among values of very different size a wide cell would leave nothing of the differences between small ones.
     closest, near, far = np.quantile(np.abs(others - values[chosen][:, None]), [0.05, 0.1, 0.95], axis=1)
     widths = np.where(far > DISTANCE_RATIO * closest, np.minimum(widths, MAX_DISTANCES * near), widths) - step
-    atoms = [(float(values[i]), float(c)) for i, c in zip(chosen, widths, strict=True) if c > 0]
+    atoms = tuple((float(values[i]), float(c)) for i, c in zip(chosen, widths, strict=True) if c > 0)
     return _Found(step, float(values[0]), atoms, ends=ends)
 
 

@@ -135,7 +135,7 @@ def fit_to_cells(
     """
     rng = np.random.default_rng(np.asarray(jr.key_data(key)).tolist())
     designs = _designs(cells, standardiser)
-    raced = [_train(rng, rows, design, OF_CELLS, steps=RACE_STEPS)[1] for design in designs]
+    raced = [_train(rng, rows, design, OF_CELLS, steps=RACE_STEPS)[1][:, rows.stopping] for design in designs]
     best = int(np.argmax([np.nan_to_num(scores.mean(), nan=-np.inf) for scores in raced]))
     return _train(rng, rows, designs[best], OF_CELLS, steps=step_count(OF_CELLS.steps, len(cells)))
 
@@ -154,11 +154,16 @@ def _designs(w: Float[Array, "n *cell data"], standardiser: Standardiser) -> lis
 def _train(
     rng: np.random.Generator, rows: Rows, design: Design, settings: Settings, *, steps: int
 ) -> tuple[Autoregressive, Float[np.ndarray, "member held_out"]]:
-    """Train one network per member; return the best bases on the way, and their scores of held-out rows."""
+    """Train one network per member; return the best bases on the way, and their scores of held-out rows.
+
+    Bases of cells are the best by the held-out rows that do not decide what is kept.
+    """
     t, splits = rows.t, rows.splits
     bases = _untrained(rng, t, splits, design, settings)
     (members, size), k = splits.train.shape, design.y.shape[-1]
     log_det = design.log_det[np.asarray(splits.held_out)[:, : rows.n_held_out]]
+
+    looked_at = rows.stopping if design.y.ndim == 3 else slice(None)
 
     def chunk(state: tuple, number: int, _: int) -> tuple[tuple, Look]:
         weights, best, best_scores = state
@@ -168,8 +173,8 @@ def _train(
         weights = _chunk(weights, bases, t, design.y, splits.train, pairs, rates, settings.weight_decay)
         average = weights.average.of(bases)
         scores = np.asarray(_scores(average, t, design.y, splits), float)[:, : rows.n_held_out] + log_det
-        score = float(scores.mean())
-        best, best_scores = (average, scores) if score > best_scores.mean() else (best, best_scores)
+        score = float(scores[:, looked_at].mean())
+        best, best_scores = (average, scores) if score > best_scores[:, looked_at].mean() else (best, best_scores)
         return (weights, best, best_scores), Look(score, f"held-out log-likelihood {score:.2f}")
 
     zeros = (jnp.zeros_like(part) for part in (bases.intercept, bases.slope, bases.spread))

@@ -76,7 +76,9 @@ def single_measurements(rows: Rows, blocks: Blocks) -> Rows:
         return on_device(theirs.reshape(len(simulations), -1), np.int32)
 
     repeated = np.repeat(np.asarray(t), each, axis=0)
-    return Rows(on_device(repeated, t.dtype), on_device(parts, w.dtype), Splits(*map(of_measurements, splits)))
+    unpadded = None if rows.n_unpadded is None else rows.n_unpadded * each
+    dealt = Splits(*map(of_measurements, splits))
+    return Rows(on_device(repeated, t.dtype), on_device(parts, w.dtype), dealt, n_unpadded=unpadded)
 
 
 def _is_repeated(shared: Repeated, rows: Rows) -> bool:
