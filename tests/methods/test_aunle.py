@@ -60,9 +60,9 @@ def bimodal(small_aunle):
     return small_aunle.fit(Simulations.from_arrays(*simulated(two_peaks)), seed=1, on_metrics=notes), notes
 
 
-@pytest.mark.parametrize("unreliable", [True, False])
-def test_autoregressive_bases_are_tried_on_short_data_where_energies_are_unreliable(
-    small_aunle, monkeypatch, unreliable
+@pytest.mark.parametrize(("unreliable", "ends_early"), [(True, False), (False, True), (False, False)])
+def test_autoregressive_bases_are_tried_on_short_data_where_energies_are_unreliable_or_noise_may_end_sharply(
+    small_aunle, monkeypatch, unreliable, ends_early
 ):
     fit = SimpleNamespace(outcome=Outcome.CONVERGED)
     trained, tried = [], []
@@ -78,10 +78,12 @@ def test_autoregressive_bases_are_tried_on_short_data_where_energies_are_unrelia
 
     monkeypatch.setattr(aunle, "select_model", select)
     monkeypatch.setattr(aunle, "autoregressive_or", in_turn)
+    monkeypatch.setattr(aunle, "ends_early", lambda *_: ends_early)
     small_aunle.fit(simulated(gaussian), seed=1)
-    assert tried == [8, 1][: 1 + unreliable]
-    assert len(trained) == 1 + unreliable
-    assert trained[0] is not trained[-1] or not unreliable
+    again = unreliable or ends_early
+    assert tried == [8, 1][: 1 + again]
+    assert len(trained) == 1 + again
+    assert trained[0] is not trained[-1] or not again
 
 
 def test_the_posterior_of_a_linear_gaussian(linear, agreement):

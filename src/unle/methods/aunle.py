@@ -21,12 +21,13 @@ from typing import Any
 
 import equinox as eqx
 import jax.random as jr
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from unle.compiling import meanwhile, split
 from unle.errors import InputError
 from unle.methods.abstract_method import AbstractAmortised, record_fit, tell_user
-from unle.methods.discrete_data import with_probabilities
+from unle.methods.discrete_data import is_coarse, with_probabilities
 from unle.methods.energy_selection import Selected, certificate_of, select_model, untrained_ensemble
 from unle.methods.paper import PaperAUNLE, joint_particles
 from unle.methods.summarised import Summary, check_summary, with_summary
@@ -46,6 +47,7 @@ from unle.train import (
     WarmSmc,
     autoregressive_or,
     compile_energies,
+    ends_early,
     fit_shared_or_whole,
 )
 
@@ -64,8 +66,8 @@ class AUNLE(AbstractAmortised):
         sampler: how the posterior is sampled.
         repetition: whether to look for repeated measurements in x; if it consists of k that are alike and independent
             given theta, one base is fitted to all of them, k times the data.
-        autoregressive: whether to try a base that describes one coordinate of x after the other, for series and other
-            data of eight numbers or more; not with another `base` than the default kind.
+        autoregressive: whether to try a base that describes one coordinate of x after the other, for data of eight
+            numbers or more, and for noise that may end sharply; not with another `base` than the default kind.
         summary: of long data, whose likelihood is learned in place of that of x: a function from one data vector to a
             vector of summaries, or `unle.train.LearnedSummary()`; see docs/summaries.md.
 
@@ -144,11 +146,12 @@ class AUNLE(AbstractAmortised):
         pairs = self._standardise(key_split, simulations, memory)
         bases = self._better_in_turn(key_base, self._fit_bases(key_base, pairs), pairs, shortest=SHORTEST_SERIES)
         selected = self._train_energies(key_energy, pairs, bases, metrics)
-        if selected.choice.unreliable:  # the bases miss something that energies cannot be trusted with
-            in_turn = self._better_in_turn(key_base, bases, pairs, shortest=1)
+        # Bases may miss something that energies cannot be trusted with, or ends that are too sharp for them.
+        if selected.choice.unreliable or ends_early(bases, pairs.rows):
+            in_turn = self._better_in_turn(key_base, bases, pairs, shortest=1, gains=selected.choice.rows)
             if in_turn is not bases:
                 bases, selected = in_turn, self._train_energies(key_energy, pairs, in_turn, metrics)
-        if self.autoregressive and isinstance(self.base, GaussianTraining):
+        if self._may_be_autoregressive:
             selected = with_probabilities(jr.fold_in(key_base, 2), selected, pairs.rows, pairs.x_space)
         certificate = certificate_of(selected.choice, pairs.rows)
         if pairs.rows.stream is not None:
@@ -161,6 +164,10 @@ class AUNLE(AbstractAmortised):
         if selected.choice.has_energies and not self.training.particles.at_data:
             return Posterior(self.prior, over_cells(ensemble), self.sampler)
         return Posterior(self.prior, pairs.given_valid(key_valid, ensemble, metrics), self.sampler)
+
+    @property
+    def _may_be_autoregressive(self) -> bool:
+        return self.autoregressive and isinstance(self.base, GaussianTraining)
 
     def _standardise(self, key: PRNGKeyArray, simulations: Any, memory: int | float | str | None) -> Pairs:
         pairs = standardised_pairs(
@@ -194,15 +201,19 @@ class AUNLE(AbstractAmortised):
         with meanwhile(compile_training):
             return self.base.fit(key, rows)
 
-    def _better_in_turn(self, key: PRNGKeyArray, bases: AbstractBase, pairs: Pairs, *, shortest: int) -> AbstractBase:
+    def _better_in_turn(
+        self, key: PRNGKeyArray, bases: AbstractBase, pairs: Pairs, *, shortest: int, gains: np.ndarray | float = 0.0
+    ) -> AbstractBase:
         """Return bases that describe one coordinate after the other, if they are better than these.
 
-        Data of fewer than `shortest` numbers are not tried.
+        For `shortest` and `gains` see `unle.train.autoregressive_or`.
         """
-        if not self.autoregressive or not isinstance(self.base, GaussianTraining):
+        if not self._may_be_autoregressive or is_coarse(pairs.rows, pairs.x_space):  # see `with_probabilities`
             return bases
         standardiser = pairs.x_space.standardiser
-        return autoregressive_or(bases, jr.fold_in(key, 1), pairs.rows, standardiser=standardiser, shortest=shortest)
+        return autoregressive_or(
+            bases, jr.fold_in(key, 1), pairs.rows, standardiser=standardiser, shortest=shortest, gains=gains
+        )
 
     def _train_energies(
         self, key: PRNGKeyArray, pairs: Pairs, bases: AbstractBase, metrics: Callable[..., None]

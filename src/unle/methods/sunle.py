@@ -64,6 +64,7 @@ from unle.train import (
     Rows,
     WarmStart,
     autoregressive_or,
+    ends_early,
     fit_energies,
     is_better,
     warm_start,
@@ -92,8 +93,9 @@ class SUNLE(AbstractSequential):
         proposals: which likelihood makes them.  "best": energies are tried after 20 % and 50 % of the budget, and
             propose from then on as long as they raise the held-out likelihood.  "energies": they are trained in every
             round, by `normaliser`, and propose.  "bases": only these do.
-        autoregressive: whether to try bases that describe one coordinate of x after the other, for series and other
-            data of eight numbers or more; only with the default kinds of `base`, `normaliser` and `proposals`.
+        autoregressive: whether to try bases that describe one coordinate of x after the other, for data of eight
+            numbers or more, and for noise that may end sharply; only with the default kinds of `base`, `normaliser` and
+            `proposals`.
         summary: of long data, as for `AUNLE`; one that is learned is learned from the first round, and kept.
 
     Example:
@@ -262,8 +264,8 @@ class SUNLE(AbstractSequential):
         select = partial(select_model, key, joint, rows=rows, settings=settings, view=in_one_view, metrics=metrics)
         with self._sampler_compiled(state, settings):
             selected = select(frame.bases, start=start)
-        if selected.choice.unreliable and self._may_be_autoregressive:
-            # The bases miss something that energies cannot be trusted with: see `unle.methods.aunle`.
+        if self._may_be_autoregressive and (selected.choice.unreliable or ends_early(frame.bases, rows)):
+            # The bases miss something that energies cannot be trusted with, or sharp ends: see `unle.methods.aunle`.
             in_turn = autoregressive_or(
                 frame.bases,
                 jr.fold_in(key, 1),
@@ -271,6 +273,7 @@ class SUNLE(AbstractSequential):
                 standardiser=frame.x_space.standardiser,
                 capacity=state.budget,
                 shortest=1,
+                gains=selected.choice.rows,
             )
             if in_turn is not frame.bases:
                 selected = select(in_turn)

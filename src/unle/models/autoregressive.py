@@ -29,7 +29,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import log_ndtr, logsumexp
+from jax.scipy.special import log_ndtr, logsumexp, ndtr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from unle.models.bases import LOG_2PI, AbstractBase
@@ -43,6 +43,7 @@ SUMS = len(LAGS) + len(DECAYS) + 1
 SPREADS = 2  # of the past: about its mean, and from step to step
 POSITIONS = 7  # numbers that say where s is
 MAX_LOG_SCALE = 9.0
+SHARPEST, FIRST_WIDTH = 200.0, -6.0  # the largest h; the first one is half a standard deviation
 SMALLEST_VARIANCE = 1e-4  # of the past, in the network's eyes
 LINEAR_RANGE = 3.0  # values of the past that a network sees nearly as they are; beyond, their logarithm
 HALVINGS, NEWTON_STEPS = 30, 6
@@ -52,12 +53,13 @@ FAR = 20.0  # standard deviations
 CELL_ROWS = ("lower end", "middle", "upper end", "is lowest", "is highest")
 
 
-class Normals(NamedTuple):
-    """A mixture of normals of one number."""
+class Mixture(NamedTuple):
+    """A mixture of normals of one number, or of normals that are blurred over intervals: N(m, s^2) * U(-s h, s h)."""
 
     log_weights: Float[Array, " component"]
     means: Float[Array, " component"]
     log_scales: Float[Array, " component"]
+    half_widths: Float[Array, " component"] | None = None  # h; None if they are normals
 
 
 class Autoregressive(AbstractBase):
@@ -76,9 +78,14 @@ class Autoregressive(AbstractBase):
     standardiser: Standardiser | None = None
 
     @staticmethod
-    def sizes(dim_theta: int) -> tuple[int, int]:
+    def sizes(dim_theta: int, *, has_ends: bool = False) -> tuple[int, int]:
         """Return how many numbers the network takes, and gives."""
-        return dim_theta + POSITIONS + SUMS + SPREADS, 3 * COMPONENTS + SUMS
+        return dim_theta + POSITIONS + SUMS + SPREADS, SUMS + (4 if has_ends else 3) * COMPONENTS
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether components may end sharply."""
+        return self.net.biases[-1].shape[-1] == SUMS + 4 * COMPONENTS
 
     def whiten_with_log_det(self, t, w):
         """Return v and log |det dv/dw|."""
@@ -153,7 +160,7 @@ class Autoregressive(AbstractBase):
         r, _ = self._cell_residuals(t, cell)
         return _log_cell(r[:, s], self.mixture(t, r[1], s))
 
-    def mixture(self, t: Float[Array, " dim"], r: Float[Array, " data"], s: Int[Array, ""]) -> Normals:
+    def mixture(self, t: Float[Array, " dim"], r: Float[Array, " data"], s: Int[Array, ""]) -> Mixture:
         """Return the distribution of r_s; later entries of r do not matter."""
         weights, where = (jnp.asarray(table, r.dtype) for table in _tables(r.shape[0]))
         sums, of_squares = weights[s] @ r, weights[s, -1] @ jnp.square(r)
@@ -161,18 +168,23 @@ class Autoregressive(AbstractBase):
         spreads = _log_sd(jnp.stack([of_squares - jnp.square(sums[-1]), weights[s, -1] @ steps]))
         past = jnp.concatenate([LINEAR_RANGE * jnp.arcsinh(sums / LINEAR_RANGE), jnp.where(s > 1, spreads, 0.0)])
         out = self.net(jnp.concatenate([t, where[s], jax.lax.stop_gradient(self.sees_past) * past]))
-        logits, means, log_scales = out[: 3 * COMPONENTS].reshape(3, COMPONENTS)
+        weights, of_components = out[:SUMS], out[SUMS:].reshape(-1, COMPONENTS)
+        logits, means, log_scales = of_components[:3]
         apart = jnp.linspace(-1.0, 1.0, COMPONENTS)  # components that began alike would stay alike
-        means = means + 0.2 * apart + out[3 * COMPONENTS :] @ sums
+        means = means + 0.2 * apart + weights @ sums
         log_scales = MAX_LOG_SCALE * jnp.tanh((log_scales + 0.2 * apart) / MAX_LOG_SCALE)
-        return Normals(jax.nn.log_softmax(logits), means, log_scales)
+        if not self.has_ends:
+            return Mixture(jax.nn.log_softmax(logits), means, log_scales)
+        half_widths = SHARPEST * jax.nn.sigmoid(of_components[3] + FIRST_WIDTH)
+        log_scales = log_scales - 0.5 * jnp.log1p(jnp.square(half_widths) / 3)  # until here that of the whole component
+        return Mixture(jax.nn.log_softmax(logits), means, log_scales, half_widths)
 
     def _cell_residuals(self, t, cell) -> tuple[Float[Array, "5 data"], Float[Array, ""]]:
         """Return r at both ends and in the middle of a cell, which ends are open, and log |det dr/dw| in the middle."""
         (lower, _), (middle, log_det), (upper, _) = (self.residuals(t, w) for w in cell[:3])
         return jnp.stack([lower, middle, upper, *cell[3:]]), log_det
 
-    def _mixtures(self, t, r) -> Normals:
+    def _mixtures(self, t, r) -> Mixture:
         return jax.vmap(lambda s: self.mixture(t, r, s))(jnp.arange(r.shape[0]))
 
 
@@ -193,12 +205,35 @@ def _log_sd(variances: Float[Array, " spread"]) -> Float[Array, " spread"]:
     return 0.5 * jnp.log(jnp.maximum(variances, 0.0) + SMALLEST_VARIANCE)
 
 
-def _log_density(r: Float[Array, ""], mixture: Normals) -> Float[Array, ""]:
+def _log_density(r: Float[Array, ""], mixture: Mixture) -> Float[Array, ""]:
     z = (r - mixture.means) * jnp.exp(-mixture.log_scales)
-    return logsumexp(mixture.log_weights - 0.5 * jnp.square(z) - mixture.log_scales) - 0.5 * LOG_2PI
+    if mixture.half_widths is None:
+        logs = -0.5 * jnp.square(z) - 0.5 * LOG_2PI
+    else:
+        logs = _log_interval(z - mixture.half_widths, z + mixture.half_widths) - jnp.log(2 * mixture.half_widths)
+    return logsumexp(mixture.log_weights + logs - mixture.log_scales)
 
 
-def _log_cell(r: Float[Array, " 5"], mixture: Normals) -> Float[Array, ""]:
+def _log_distribution(z: Float[Array, " component"], mixture: Mixture) -> Float[Array, ""]:
+    """Return log F at z, which is in units of every component."""
+    if mixture.half_widths is None:
+        return logsumexp(mixture.log_weights + log_ndtr(z))
+    upper, lower = _log_integral(z + mixture.half_widths), _log_integral(z - mixture.half_widths)
+    logs = upper + jnp.log1p(-jnp.exp(lower - upper)) - jnp.log(2 * mixture.half_widths)
+    return logsumexp(mixture.log_weights + logs)
+
+
+def _log_integral(z: Float[Array, " component"]) -> Float[Array, " component"]:
+    """Return the log of the integral of Phi up to z, z Phi(z) + phi(z); far out by its expansion."""
+    near, far = jnp.maximum(z, -8.0), jnp.minimum(z, -8.0)
+    phi = jnp.exp(-0.5 * jnp.square(near)) / jnp.sqrt(2 * jnp.pi)
+    inverse = jnp.square(1 / far)
+    expansion = inverse * (1 - inverse * (3 - inverse * (15 - 105 * inverse)))
+    in_tail = jnp.log(expansion) - 0.5 * jnp.square(far) - 0.5 * LOG_2PI
+    return jnp.where(z < -8.0, in_tail, jnp.log(near * ndtr(near) + phi))
+
+
+def _log_cell(r: Float[Array, " 5"], mixture: Mixture) -> Float[Array, ""]:
     """Return the log of the mean density over one cell, or the log-density where there is none."""
     lower, middle, upper, is_lowest, is_highest = r
     is_cell = upper > lower
@@ -207,13 +242,17 @@ def _log_cell(r: Float[Array, " 5"], mixture: Normals) -> Float[Array, ""]:
     return jnp.where(is_cell, log_mass - jnp.log(upper - lower), _log_density(middle, mixture))
 
 
-def _log_mass(lower: Float[Array, ""], upper: Float[Array, ""], mixture: Normals, is_lowest, is_highest):
-    """Return log (F(upper) - F(lower)), F = 0 at the lower end of the lowest cell, 1 at the upper end of the highest.
-
-    From the nearer tail, so that no probability is rounded to 1.
-    """
+def _log_mass(lower: Float[Array, ""], upper: Float[Array, ""], mixture: Mixture, is_lowest, is_highest):
+    """Return log (F(upper) - F(lower)); F = 0 at the lower end of the lowest cell, 1 at the top of the highest."""
     scales = jnp.exp(-mixture.log_scales)
     low, high = (lower - mixture.means) * scales, (upper - mixture.means) * scales
+    closed = _log_interval(low, high)
+    in_tail = jnp.where(is_lowest, jnp.where(is_highest, 0.0, log_ndtr(high)), log_ndtr(-low))
+    return logsumexp(mixture.log_weights + jnp.where(is_lowest | is_highest, in_tail, closed))
+
+
+def _log_interval(low: Float[Array, " component"], high: Float[Array, " component"]) -> Float[Array, " component"]:
+    """Return log (Phi(high) - Phi(low)), from the nearer tail, so that no probability is rounded to 1."""
     middle, width = 0.5 * (low + high), high - low
     near, far = -jnp.abs(middle) + 0.5 * width, -jnp.abs(middle) - 0.5 * width  # Phi(near) - Phi(far)
     is_narrow = width < NARROW
@@ -222,29 +261,28 @@ def _log_mass(lower: Float[Array, ""], upper: Float[Array, ""], mixture: Normals
     wide = top + jnp.log1p(-jnp.exp(bottom - top))
     bend = (jnp.square(middle) - 1) * jnp.square(width) / 24  # of the density, to second order
     narrow = jnp.log(jnp.maximum(width, 1e-30)) - 0.5 * jnp.square(middle) + bend - 0.5 * LOG_2PI
-    closed = jnp.where(is_narrow, narrow, wide)
-    in_tail = jnp.where(is_lowest, jnp.where(is_highest, 0.0, log_ndtr(high)), log_ndtr(-low))
-    return logsumexp(mixture.log_weights + jnp.where(is_lowest | is_highest, in_tail, closed))
+    return jnp.where(is_narrow, narrow, wide)
 
 
-def _to_normal(r: Float[Array, ""], mixture: Normals) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def _to_normal(r: Float[Array, ""], mixture: Mixture) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Return Phi^-1(F(r)), and log F'(r); from the nearer tail, so that no probability is rounded to 1."""
     z = (r - mixture.means) * jnp.exp(-mixture.log_scales)
-    below, above = (logsumexp(mixture.log_weights + log_ndtr(side)) for side in (z, -z))
+    below, above = (_log_distribution(side, mixture) for side in (z, -z))
     lower = _lower_quantile(jnp.minimum(jnp.minimum(below, above), jnp.log(0.5)))
     return jnp.where(below < above, lower, -lower), _log_density(r, mixture)
 
 
-def _quantile(v: Float[Array, ""], mixture: Normals) -> Float[Array, ""]:
+def _quantile(v: Float[Array, ""], mixture: Mixture) -> Float[Array, ""]:
     """Return r with Phi^-1(F(r)) = v, which lies between those of the single components."""
-    of_components = mixture.means + jnp.exp(mixture.log_scales) * v
+    widths = 0.0 if mixture.half_widths is None else mixture.half_widths
+    lowest, highest = (mixture.means + jnp.exp(mixture.log_scales) * (v + side) for side in (-widths, widths))
 
     def halve(_, bounds):
         middle = 0.5 * (bounds[0] + bounds[1])
         is_low = _to_normal(middle, mixture)[0] < v
         return jnp.where(is_low, middle, bounds[0]), jnp.where(is_low, bounds[1], middle)
 
-    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.min(of_components), jnp.max(of_components)))
+    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.min(lowest), jnp.max(highest)))
     return 0.5 * (low + high)
 
 

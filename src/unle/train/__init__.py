@@ -35,7 +35,7 @@ from unle.train.energy_training import EnergyTraining
 from unle.train.gaussian_training import GaussianTraining, fit_gaussians
 from unle.train.log_normaliser_fit import LogNormaliserTraining, estimate_log_z, fit_log_normaliser
 from unle.train.loop import Descent, descend
-from unle.train.noise_fit import Noisy, fit_noise
+from unle.train.noise_fit import Noisy, ends_early, fit_noise
 from unle.train.paper_fit import PaperFit, PaperTraining, fit_as_printed, measure
 from unle.train.paper_log_z import DiviChains, OnlineTraining, fit_divi, online_start, online_update
 from unle.train.persistent_particles import PairedChains, PairedSmc, PersistentChains, WarmSmc
@@ -100,6 +100,7 @@ __all__ = [
     "compile_energies",
     "data_change",
     "descend",
+    "ends_early",
     "estimate_log_z",
     "fit_as_printed",
     "fit_divi",

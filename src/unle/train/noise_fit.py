@@ -55,6 +55,7 @@ LARGEST_GAIN_ASKED = 0.1  # nats in all: in long data a few coordinates may have
 SMALLEST_SCALE = 0.03  # standard deviation of a component, in those of all residuals between quartiles
 LARGEST_A2 = 1.5  # of Anderson and Darling; a normal sample exceeds it once in a thousand times
 SPREAD_TAIL = 1.5  # a component of the size of the largest residual times this, with the weight of one residual
+LIGHTER = 4.0  # standard errors by which the fourth moment of light tails is below that of a normal
 RIDGE = 1e-3  # prior precision of the coefficients of a shift
 
 
@@ -93,7 +94,7 @@ def fit_noise(bases: AbstractBase, rows: Rows) -> Noisy | None:
 
 def _with_own_noise(bases: AbstractBase, rows: Rows, *, sizes: Sequence[int] = SIZES) -> Noisy | None:
     one = bases.one if isinstance(bases, Repeated) else bases
-    v = _held_out_residuals(bases, rows)
+    v = held_out_residuals(bases, rows)
     if isinstance(bases, Repeated):
         v = v[..., np.array(bases.blocks)]  # all measurements have the same noise
     fitted = best_noise(v.reshape(-1, v.shape[-1]), sizes=sizes)
@@ -105,7 +106,18 @@ def _with_own_noise(bases: AbstractBase, rows: Rows, *, sizes: Sequence[int] = S
     return Noisy(noisy, gain.reshape(rows.members, rows.n_held_out, -1).sum(axis=2), noise)
 
 
-def _held_out_residuals(bases: AbstractBase, rows: Rows) -> Float[np.ndarray, "member held_out data"]:
+def ends_early(bases: AbstractBase, rows: Rows) -> bool:
+    """Return whether residuals of some coordinate have lighter tails than a normal, as noise with sharp ends has."""
+    if isinstance(bases, FixedMeasure):
+        return False
+    v = held_out_residuals(bases, rows)
+    v = v.reshape(-1, v.shape[-1])
+    fourth = np.mean(((v - v.mean(axis=0)) / np.maximum(v.std(axis=0), 1e-12)) ** 4, axis=0)
+    return bool((fourth - 3 < -LIGHTER * np.sqrt(24 / len(v))).any())  # 24 / n: variance for normal v
+
+
+def held_out_residuals(bases: AbstractBase, rows: Rows) -> Float[np.ndarray, "member held_out data"]:
+    """Return v of the rows that were held out from each member."""
     # Padded rows are computed and left out afterwards: growing data compile once.
     return np.asarray(_residuals(bases, *rows.table), float)[:, : rows.n_held_out]
 
@@ -119,7 +131,7 @@ def _shifted(bases: ConditionalGaussian, rows: Rows, noise: MixtureNoise) -> Con
     train = np.asarray(rows.splits.train)[:, : max(MOST_SHIFTED // rows.w.shape[1], FEWEST_ROWS)]
     t = np.asarray(rows.t, float)[train]
     on_training = Splits(rows.splits.train, on_device(train, np.int32))
-    v, held_out = np.asarray(_residuals(bases, rows.t, rows.w, on_training), float), _held_out_residuals(bases, rows)
+    v, held_out = np.asarray(_residuals(bases, rows.t, rows.w, on_training), float), held_out_residuals(bases, rows)
     t_held_out = np.asarray(rows.t, float)[np.asarray(rows.splits.held_out)[:, : rows.n_held_out]]
     weights, means, scales = (np.asarray(part, float) for part in (noise.log_weights, noise.means, noise.scales))
     mixture = np.exp(weights), means, scales
