@@ -10,7 +10,7 @@ from scipy.special import ndtri_exp
 from scipy.stats import norm
 
 from unle.models import Autoregressive, EnergyModel, Ensemble, Mlp, NoEnergy, OverCells, over_cells
-from unle.models.autoregressive import Normals, _log_mass, _lower_quantile
+from unle.models.autoregressive import Mixture, _log_density, _log_mass, _lower_quantile, _quantile, _to_normal
 from unle.space import fit_theta_space, fit_x_space
 
 DIM, POINTS = 2, 9
@@ -59,7 +59,7 @@ def test_far_data_have_a_finite_density_with_a_finite_slope():
 
 
 def test_masses_of_intervals_are_those_of_scipy_and_have_finite_slopes():
-    single = Normals(jnp.zeros(1), jnp.zeros(1), jnp.zeros(1))
+    single = Mixture(jnp.zeros(1), jnp.zeros(1), jnp.zeros(1))
     widths, places = np.meshgrid([1e-4, 0.019, 0.021, 1.0, 30.0], [-15.0, -1.0, 0.0, 0.3, 8.0])
     lower = (places - widths / 2).ravel()
     upper = lower + widths.ravel()
@@ -124,3 +124,28 @@ def test_probabilities_of_all_cells_add_up_to_one_where_the_outermost_have_no_en
     np.testing.assert_allclose(np.sum(masses), 1.0, rtol=1e-4)
     closed = [np.exp(one.log_cell_density(t, cell.at[3:].set(0.0))) * float(cell[2, 0] - cell[0, 0]) for cell in cells]
     assert np.sum(closed) < 0.995  # what lies beyond the outermost cells belongs to them
+
+
+def test_components_that_end_sharply_have_their_distribution_and_their_quantiles():
+    """N(m, s^2) * U(-s h, s h), by numerical integration, from nearly normal to nearly uniform."""
+    for h in (0.005, 0.5, 3.0, 50.0):
+        blurred = Mixture(jnp.zeros(1), jnp.asarray([0.3]), jnp.log(jnp.asarray([0.7])), jnp.asarray([h]))
+        places = 0.3 + 0.7 * np.array([-1.0, -0.2, 0.0, 0.9, 1.02]) * (h + 2)
+        density = lambda r, h=h: (norm.cdf((r - 0.3) / 0.7 + h) - norm.cdf((r - 0.3) / 0.7 - h)) / (2 * h * 0.7)  # noqa: E731
+        values = jax.vmap(lambda r, mixture=blurred: _log_density(r, mixture))(jnp.asarray(places, jnp.float32))
+        np.testing.assert_allclose(np.exp(values), density(places), rtol=2e-3, atol=1e-7)
+        low = 0.3 - 0.7 * (h + 9)
+        below = [quad(density, low, place, epsabs=1e-12, limit=200, points=[0.3 - 0.7 * h])[0] for place in places[:3]]
+        v, log_slope = jax.vmap(lambda r, mixture=blurred: _to_normal(r, mixture))(jnp.asarray(places, jnp.float32))
+        np.testing.assert_allclose(norm.cdf(v[:3]), below, rtol=5e-3)
+        np.testing.assert_allclose(log_slope, values, rtol=1e-5)
+        back = jax.vmap(lambda v, mixture=blurred: _quantile(v, mixture))(v)
+        np.testing.assert_allclose(back, places, atol=2e-3 * (h + 1))
+
+
+def test_far_data_have_a_finite_slope_where_components_end_sharply():
+    mixture = Mixture(jnp.zeros(1), jnp.zeros(1), jnp.zeros(1), jnp.asarray([20.0]))
+    for far in (-1e3, -40.0, -20.0, 20.0, 40.0, 1e3):
+        value, slope = jax.value_and_grad(lambda r: _log_density(r, mixture) + _to_normal(r, mixture)[0])(far)
+        assert np.isfinite(value)
+        assert np.isfinite(slope)

@@ -148,3 +148,32 @@ def test_short_data_are_tried_where_that_is_asked_for(monkeypatch):
     assert isinstance(kept, Autoregressive)
     gain = np.asarray(base_scores(kept, *rows.table)) - np.asarray(base_scores(gaussians, *rows.table))
     assert gain.mean() > 0.5
+
+
+def uniform_noise():
+    rng = np.random.default_rng(3)
+    theta = rng.uniform(-3, 3, size=(ROWS, 2))
+    return theta, theta + rng.uniform(-1, 1, size=(ROWS, 2))
+
+
+def test_noise_that_ends_sharply_gets_components_that_do(monkeypatch):
+    monkeypatch.setattr(fit_module, "RACE_STEPS", 200)
+    monkeypatch.setattr(fit_module, "OF_POINTS", fit_module.OF_POINTS._replace(steps=200))
+    monkeypatch.setattr(fit_module, "OF_ENDS", fit_module.OF_ENDS._replace(steps=600))
+    theta, x = uniform_noise()
+    t, w, splits, standardiser, log_det = standardised(theta, x)
+    rows = Rows(t, w, splits)
+    gaussians = GaussianTraining(iterations=100, depth=2).fit(jr.key(0), rows)
+    kept = autoregressive_or(gaussians, jr.key(1), rows, standardiser=standardiser, shortest=1)
+    assert isinstance(kept, Autoregressive)
+    assert kept.has_ends
+    assert not kept.gives_cells()
+    held_out = np.asarray(splits.held_out)
+    scores = np.asarray(base_scores(kept, *rows.table), float) + log_det[held_out]
+    assert -2 * np.log(2) - 0.12 < scores.mean() < -2 * np.log(2) + 0.01  # exact: the noise has density 1 / 4
+    # Energies that gain more than that are left their bases; those that gain less are not.
+    gained = scores - np.asarray(base_scores(gaussians, *rows.table), float) - log_det[held_out]
+    for more, is_kept in ((0.3, False), (-0.3, True)):
+        gains = gained[:, rows.deciding] + more
+        chosen = autoregressive_or(gaussians, jr.key(1), rows, standardiser=standardiser, shortest=1, gains=gains)
+        assert isinstance(chosen, Autoregressive) == is_kept

@@ -10,7 +10,7 @@ from scipy import stats
 from unle.models import ConditionalGaussian, MixtureNoise, NoCorrection, NoisyBase, Repeated
 from unle.train import Rows, Splits, noise_fit
 from unle.train.closed_form_fits import linear_fit
-from unle.train.noise_fit import best_noise, fit_noise
+from unle.train.noise_fit import best_noise, ends_early, fit_noise
 
 N = 800
 NOISES = {
@@ -165,3 +165,19 @@ def test_an_energy_sees_residuals_with_their_tails_drawn_in():
     seen = [float(base.features(jnp.zeros(1), jnp.array([w]))[0]) for w in (0.5, 1e4)]
     assert seen[0] == pytest.approx(0.5, rel=0.01)
     assert seen[1] < 30
+
+
+@pytest.mark.parametrize(
+    ("noise", "found"), [("uniform", True), ("normal", False), ("t", False), ("exponential", False)]
+)
+def test_light_tails_are_found(noise, found):
+    rng = np.random.default_rng(0)
+    w = {
+        "uniform": rng.uniform(-1.7, 1.7, size=(N, 2)),
+        "normal": rng.normal(size=(N, 2)),
+        "t": rng.standard_t(3, size=(N, 2)),
+        "exponential": rng.exponential(size=(N, 2)) - 1,
+    }[noise]
+    members = jnp.arange(N).reshape(2, -1)
+    rows = Rows(jnp.zeros((N, 1)), jnp.asarray(w, jnp.float32), Splits(members, members))
+    assert ends_early(gaussian(2), rows) is found

@@ -11,6 +11,10 @@ The past enters through a few sums: the latest values, means that forget at seve
 are what a recursion needs, and readings that share a shift.  The spread of the past, which the network may see besides,
 is what readings need that share a scale.
 
+Noise may end sharply.  Components are then normals blurred over intervals, N(m, s^2) * U(-s h, s h): nearly normal for
+small h, nearly uniform for large.  Their distribution function is (G(z + h) - G(z - h)) / 2 h, with z = (r - m) / s and
+G the integral of Phi.
+
 Coordinates v_s are standard normal: v_s = Phi^-1(F(r_s)), F the distribution function of the mixture.
 
 Counts and other discrete data are spread evenly over cells before the fit.  Where in its cell a value came to lie says
@@ -49,6 +53,7 @@ LINEAR_RANGE = 3.0  # values of the past that a network sees nearly as they are;
 HALVINGS, NEWTON_STEPS = 30, 6
 NARROW = 0.02  # standard deviations of a component: its density at the middle gives the mass of a narrower cell
 FAR = 20.0  # standard deviations
+FAR_FOR_SUMS = 8.0  # likewise, beyond which z Phi(z) and phi(z) cancel
 # What is told of a cell, coordinate by coordinate; the last two are 1 where it has no end on that side, or else 0.
 CELL_ROWS = ("lower end", "middle", "upper end", "is lowest", "is highest")
 
@@ -80,12 +85,12 @@ class Autoregressive(AbstractBase):
     @staticmethod
     def sizes(dim_theta: int, *, has_ends: bool = False) -> tuple[int, int]:
         """Return how many numbers the network takes, and gives."""
-        return dim_theta + POSITIONS + SUMS + SPREADS, SUMS + (4 if has_ends else 3) * COMPONENTS
+        return dim_theta + POSITIONS + SUMS + SPREADS, (4 if has_ends else 3) * COMPONENTS + SUMS
 
     @property
     def has_ends(self) -> bool:
         """Whether components may end sharply."""
-        return self.net.biases[-1].shape[-1] == SUMS + 4 * COMPONENTS
+        return self.net.biases[-1].shape[-1] == 4 * COMPONENTS + SUMS
 
     def whiten_with_log_det(self, t, w):
         """Return v and log |det dv/dw|."""
@@ -99,7 +104,7 @@ class Autoregressive(AbstractBase):
         return jnp.sum(jax.vmap(_log_density)(r, self._mixtures(t, r))) + log_det
 
     def gives_cells(self):
-        return True
+        return not self.has_ends  # masses are those of normals
 
     def log_cell_density(self, t: Float[Array, " dim"], cell: Float[Array, "5 data"]) -> Float[Array, ""]:
         """Return the log of the mean density over a cell; of its `CELL_ROWS`, the first three are w.
@@ -168,7 +173,7 @@ class Autoregressive(AbstractBase):
         spreads = _log_sd(jnp.stack([of_squares - jnp.square(sums[-1]), weights[s, -1] @ steps]))
         past = jnp.concatenate([LINEAR_RANGE * jnp.arcsinh(sums / LINEAR_RANGE), jnp.where(s > 1, spreads, 0.0)])
         out = self.net(jnp.concatenate([t, where[s], jax.lax.stop_gradient(self.sees_past) * past]))
-        weights, of_components = out[:SUMS], out[SUMS:].reshape(-1, COMPONENTS)
+        of_components, weights = out[:-SUMS].reshape(-1, COMPONENTS), out[-SUMS:]
         logits, means, log_scales = of_components[:3]
         apart = jnp.linspace(-1.0, 1.0, COMPONENTS)  # components that began alike would stay alike
         means = means + 0.2 * apart + weights @ sums
@@ -225,12 +230,12 @@ def _log_distribution(z: Float[Array, " component"], mixture: Mixture) -> Float[
 
 def _log_integral(z: Float[Array, " component"]) -> Float[Array, " component"]:
     """Return the log of the integral of Phi up to z, z Phi(z) + phi(z); far out by its expansion."""
-    near, far = jnp.maximum(z, -8.0), jnp.minimum(z, -8.0)
+    near, far = jnp.maximum(z, -FAR_FOR_SUMS), jnp.minimum(z, -FAR_FOR_SUMS)
     phi = jnp.exp(-0.5 * jnp.square(near)) / jnp.sqrt(2 * jnp.pi)
     inverse = jnp.square(1 / far)
     expansion = inverse * (1 - inverse * (3 - inverse * (15 - 105 * inverse)))
     in_tail = jnp.log(expansion) - 0.5 * jnp.square(far) - 0.5 * LOG_2PI
-    return jnp.where(z < -8.0, in_tail, jnp.log(near * ndtr(near) + phi))
+    return jnp.where(z < -FAR_FOR_SUMS, in_tail, jnp.log(near * ndtr(near) + phi))
 
 
 def _log_cell(r: Float[Array, " 5"], mixture: Mixture) -> Float[Array, ""]:
