@@ -60,17 +60,26 @@ def bimodal(small_aunle):
     return small_aunle.fit(Simulations.from_arrays(*simulated(two_peaks)), seed=1, on_metrics=notes), notes
 
 
-@pytest.mark.parametrize(("unreliable", "ends_early"), [(True, False), (False, True), (False, False)])
-def test_autoregressive_bases_are_tried_on_short_data_where_energies_are_unreliable_or_noise_may_end_sharply(
-    small_aunle, monkeypatch, unreliable, ends_early
+@pytest.mark.parametrize(
+    ("kept", "again"),
+    [
+        ({"unreliable": True}, True),
+        ({"noise": True}, True),
+        ({"kind": "full"}, True),
+        ({"ends_early": True}, True),
+        ({}, False),  # the Gaussian base describes the data
+    ],
+)
+def test_autoregressive_bases_are_tried_on_short_data_where_a_gaussian_base_is_not_enough(
+    small_aunle, monkeypatch, kept, again
 ):
     fit = SimpleNamespace(outcome=Outcome.CONVERGED)
     trained, tried = [], []
 
     def select(key, joint, bases, rows, *, view, **_):
         trained.append(bases)
-        alone = Choice(EnergyModel(view(bases), NoEnergy()), jnp.zeros(2), 0.0, unreliable=unreliable)
-        return Selected(alone, fit, "none", "")
+        alone = Choice(EnergyModel(view(bases), NoEnergy()), jnp.zeros(2), 0.0, unreliable="unreliable" in kept)
+        return Selected(alone, fit, kept.get("kind", "none"), "", noise="noise" in kept)
 
     def in_turn(bases, *_, shortest, **__):
         tried.append(shortest)
@@ -78,9 +87,8 @@ def test_autoregressive_bases_are_tried_on_short_data_where_energies_are_unrelia
 
     monkeypatch.setattr(aunle, "select_model", select)
     monkeypatch.setattr(aunle, "autoregressive_or", in_turn)
-    monkeypatch.setattr(aunle, "ends_early", lambda *_: ends_early)
+    monkeypatch.setattr(aunle, "ends_early", lambda *_: "ends_early" in kept)
     small_aunle.fit(simulated(gaussian), seed=1)
-    again = unreliable or ends_early
     assert tried == [8, 1][: 1 + again]
     assert len(trained) == 1 + again
     assert trained[0] is not trained[-1] or not again

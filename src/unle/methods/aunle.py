@@ -3,7 +3,7 @@ r"""Amortized UNLE: an energy-based likelihood from one set of prior simulations
 1. Standardise theta and x, with marginal transforms chosen from the data.
 2. Fit an ensemble of bases q0(x | theta); if x turns out to be repeated measurements, one base for all of them; if x is
    long, one for its coordinates in turn, where that is better (`unle.train.autoregressive_fit`).  The same is tried for
-   short x after step 4, if energies gained there and their normaliser could not be relied on.
+   short x after step 5, if a Gaussian base alone was not enough.
 3. Train the members' energies by maximum likelihood of the tilted joint model p(theta) q0(x | theta) exp(-E) / Z.
 4. Keep the energies if they raise the likelihood of rows that their training has not seen, and if their normaliser can
    be relied on (`unle.train.validation`).
@@ -146,8 +146,8 @@ class AUNLE(AbstractAmortised):
         pairs = self._standardise(key_split, simulations, memory)
         bases = self._better_in_turn(key_base, self._fit_bases(key_base, pairs), pairs, shortest=SHORTEST_SERIES)
         selected = self._train_energies(key_energy, pairs, bases, metrics)
-        # Bases may miss something that energies cannot be trusted with, or ends that are too sharp for them.
-        if selected.choice.unreliable or ends_early(bases, pairs.rows):
+        # What Gaussian bases miss, bases that are not Gaussian may describe better than energies; sharp ends they do.
+        if not selected.base_is_enough or ends_early(bases, pairs.rows):
             in_turn = self._better_in_turn(key_base, bases, pairs, shortest=1, gains=selected.choice.rows)
             if in_turn is not bases:
                 bases, selected = in_turn, self._train_energies(key_energy, pairs, in_turn, metrics)

@@ -73,6 +73,11 @@ class Selected(NamedTuple):
     noise: bool = False  # whether the bases' residuals have a density of their own
 
     @property
+    def base_is_enough(self) -> bool:
+        """Whether bases with Gaussian noise describe the data: energies and other noise gained nothing."""
+        return self.kind == "none" and not self.noise and not self.choice.unreliable
+
+    @property
     def is_autoregressive(self) -> bool:
         """Whether the bases describe one coordinate after the other."""
         nodes = jax.tree.leaves(self.choice.models.base, is_leaf=lambda node: isinstance(node, Autoregressive))

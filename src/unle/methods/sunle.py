@@ -264,8 +264,8 @@ class SUNLE(AbstractSequential):
         select = partial(select_model, key, joint, rows=rows, settings=settings, view=in_one_view, metrics=metrics)
         with self._sampler_compiled(state, settings):
             selected = select(frame.bases, start=start)
-        if self._may_be_autoregressive and (selected.choice.unreliable or ends_early(frame.bases, rows)):
-            # The bases miss something that energies cannot be trusted with, or sharp ends: see `unle.methods.aunle`.
+        if self._may_be_autoregressive and (not selected.base_is_enough or ends_early(frame.bases, rows)):
+            # What the bases miss, others may describe better than energies: see `unle.methods.aunle`.
             in_turn = autoregressive_or(
                 frame.bases,
                 jr.fold_in(key, 1),
