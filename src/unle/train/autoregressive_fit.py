@@ -43,7 +43,10 @@ FEWEST_ROWS = 300
 RACE_STEPS, CHUNK = 300, 100
 BATCH = 512  # pairs of a simulation and a position
 AVERAGE = 0.98
-RIVAL_SHARE = 0.5  # of the other bases' gain over no knowledge, which the race must have brought
+# Shares of the other bases' gain over no knowledge, below which the following is given up:
+SHARE_OF_RACE = 0.5  # training to the end, after the race
+SHARE_OF_SHORT_RACE = 0.8  # the same for short data, of which nearly all is learned in the race
+SHARE_BEFORE_ENDS = 0.9  # components that end sharply, after normals: those gain a few tenths of a nat per number
 CLEARLY = 2.0  # standard errors by which autoregressive bases must be better
 
 
@@ -126,6 +129,7 @@ def autoregressive_or(
     of_noise = 0.0 if noisy is None else noisy.gain[:, looked_at]
     to_beat = to_beat[:, looked_at] + (of_noise if np.mean(of_noise) > np.mean(gains) else gains)
     unknowing = _unconditional(rows)[:, looked_at]
+    share = SHARE_OF_RACE if k >= SHORTEST_SERIES else SHARE_OF_SHORT_RACE
     rng = np.random.default_rng(np.asarray(jr.key_data(key)).tolist())
     designs = _designs(rows.w, standardiser)
     kinds = [(designs, OF_POINTS)]
@@ -134,11 +138,13 @@ def autoregressive_or(
     for designs, settings in kinds:
         raced = [_train(rng, rows, design, settings, steps=RACE_STEPS)[1][:, looked_at] for design in designs]
         best = int(np.argmax([np.nan_to_num(scores.mean(), nan=-np.inf) for scores in raced]))
-        if Rival(to_beat, share=RIVAL_SHARE).wins(unknowing, raced[best]):
-            continue
+        if Rival(to_beat, share=share).wins(unknowing, raced[best]):
+            break
         fitted, scores = _train(rng, rows, designs[best], settings, steps=step_count(settings.steps, n))
         if is_better(scores[:, looked_at], to_beat, errors=CLEARLY):
             bases, to_beat = fitted, scores[:, looked_at]
+        elif Rival(to_beat, share=SHARE_BEFORE_ENDS).wins(unknowing, scores[:, looked_at]):
+            break
     return bases
 
 
