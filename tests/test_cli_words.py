@@ -9,11 +9,12 @@ import typer
 from typer.testing import CliRunner
 
 from unle.cli import app, console
-from unle.cli.check import show_verdict
+from unle.cli.check import show_findings, show_verdict
 from unle.cli.observation import read_observation
 from unle.cli.output import say_complaints
 from unle.cli.settings import whole_number
 from unle.diagnose import Check, Findings
+from unle.errors import InputError
 
 
 def unle(*arguments):
@@ -59,11 +60,52 @@ def test_warnings_of_many_parameters_are_one_line(capsys):
     assert line.startswith("warning: R-hat of c is 1.50, and of 2 other parameters above 1.05: ")
 
 
+LONG_RUN = """
+import unle
+prior = unle.Prior.uniform(low=[-1.0], high=[1.0])
+calls = []
+def simulator(theta, rng):
+    calls.append(1)
+    assert len(calls) < 200, "should have been stopped"
+    return [theta[0], 1.0, 2.0]
+"""
+
+
+@pytest.mark.parametrize("method", ["aunle", "sunle"])
+def test_an_observation_of_another_length_is_noticed_with_the_first_simulations(tmp_path, method):
+    model, x_o = tmp_path / "model.py", tmp_path / "x_o.csv"
+    model.write_text(LONG_RUN)
+    x_o.write_text("1.0,2.0\n")
+    given = ["--budget", 20_000, "--observation", x_o, "--method", method, "--out", tmp_path / "run"]
+    result = unle("run", model, *given)
+    assert result.exit_code == 1
+    assert "expected an observation of length 3, as the simulations; got 2" in result.stderr
+    assert "should have been stopped" not in result.stderr
+
+
+def test_one_row_with_a_word_in_it_is_no_header(tmp_path):
+    path = tmp_path / "x_o.csv"
+    path.write_text("12,6,x\n")
+    with pytest.raises(InputError, match="could not be read as numbers: .*'x'"):
+        read_observation(str(path), None)
+    path.write_text("a,b,c\n12,6,7\n")
+    assert read_observation(str(path), None).names == ("a", "b", "c")
+
+
+def test_some_checks_alone_give_no_verdict_on_the_run(capsys):
+    check = Check("outlier", "Is x_o like the simulations?", "?", "good", {}, "Fine.")
+    findings = Findings((check,), (), "2030", 3.0)
+    show_findings(findings, "runs/m", whole=False)
+    assert "verdict: " not in capsys.readouterr().out
+    show_findings(findings, "runs/m")
+    assert "verdict: good (1 check: 1 good" in capsys.readouterr().out
+
+
 def test_a_verdict_comes_with_its_reasons(capsys):
     check = Check("coverage", "Expected coverage", "?", "bad", {}, "The posterior is too narrow: do this.")
     show_verdict(Findings((check,), (), "2030", 3.0), "runs/m")
     first, reason = capsys.readouterr().err.splitlines()
-    assert first.startswith("verdict: bad (1 checks: ")
+    assert first.startswith("verdict: bad (1 check: ")
     assert reason == "  bad: Expected coverage. The posterior is too narrow: do this."
 
 

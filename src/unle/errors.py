@@ -25,7 +25,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = ["FitError", "InputError", "Outcome", "SimulationError", "StoreError", "UnleError", "UnleWarning"]
 # Packages whose lines are not the user's: a warning is shown with the first line outside of them.
@@ -124,6 +124,17 @@ def other_names(example: str, **ours: str) -> Callable[[Callable[P, R]], Callabl
         return checked
 
     return decorate
+
+
+def no_attribute(owner: Any, name: str, elsewhere: Mapping[str, str]) -> AttributeError:
+    """Return the error for an attribute that an object does not have, with ours for one of another library.
+
+    Example:
+        >>> str(no_attribute([], "add", {"add": "things.append(thing)"}))
+        "'list' object has no attribute 'add'; try things.append(thing)"
+    """
+    hint = f"; try {elsewhere[name]}" if name in elsewhere else ""
+    return AttributeError(f"'{type(owner).__name__}' object has no attribute {name!r}{hint}")
 
 
 def check_names(names: Iterable[str], expected: Sequence[str], ours: Mapping[str, str], example: str) -> None:

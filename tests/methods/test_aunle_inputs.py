@@ -103,3 +103,19 @@ def test_the_order_does_not_depend_on_the_units_of_x(prior, pair):
 def test_an_ensemble_needs_members(prior):
     with pytest.raises(unle.InputError, match="at least one ensemble member"):
         unle.AUNLE(prior, members=0)
+
+
+def test_steps_of_other_libraries_are_answered(prior):
+    method = unle.AUNLE(prior)
+    with pytest.raises(AttributeError, match=r"no attribute 'append_simulations'; try posterior = unle.AUNLE\(prior\)"):
+        method.append_simulations  # noqa: B018
+    with pytest.raises(AttributeError, match="has no attribute 'anything'$"):
+        method.anything  # noqa: B018
+
+
+def test_simulations_are_added_to_others():
+    first = unle.Simulations.from_arrays(np.zeros((3, 1)), np.ones((3, 2)))
+    both = first + unle.Simulations.from_arrays(np.ones((2, 1)), np.zeros((2, 2)))
+    assert both.theta.ravel().tolist() == [0, 0, 0, 1, 1]
+    with pytest.raises(TypeError):
+        first + 1

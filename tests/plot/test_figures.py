@@ -6,6 +6,7 @@ import matplotlib
 import numpy as np
 import pytest
 
+from unle import plot
 from unle.errors import InputError
 from unle.plot import compare_draws, marginals, observation, pairs, training_curves
 from unle.plot.inputs import draw_sets
@@ -198,3 +199,10 @@ def test_draws_of_a_smaller_model_are_laid_over_those_of_a_larger_one():
     np.testing.assert_array_equal(sets[0].values, large[["a", "b"]])
     with pytest.raises(InputError, match="expected `small` with 3 columns; got 2"):
         draw_sets({"large": large, "small": small}, None)
+
+
+def test_names_of_other_libraries_are_answered(rng):
+    with pytest.raises(AttributeError, match=r"no attribute 'pairplot'; try unle.plot.pairs"):
+        plot.pairplot  # noqa: B018
+    with pytest.raises(InputError, match="expected `colours`; got `colors`"):
+        pairs(rng.normal(size=(50, 2)), colors=["red"])

@@ -133,6 +133,15 @@ def test_the_mode_is_found(posterior, draws, linear_gaussian):
     np.testing.assert_allclose(mode, mean, atol=0.02 * np.sqrt(np.diagonal(covariance)).min())
 
 
+@pytest.mark.parametrize(
+    ("name", "ours"), [("set_default_x", "sample"), ("sample_batched", "sample_many"), ("potential", "log_prob")]
+)
+def test_names_of_other_libraries_are_answered(posterior, name, ours):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; try posterior.{ours}"):
+        getattr(posterior, name)
+    assert not hasattr(posterior, "something_else")
+
+
 @pytest.mark.parametrize("n", [1, 999, 1001])
 def test_at_least_the_draws_asked_for(n):
     sampler = TemperedSmc(islands=3, particles=400)

@@ -52,7 +52,7 @@ def check(
         if as_json:
             typer.echo(json.dumps({"directory": str(directory), **findings.plain()}, indent=2))
         else:
-            show_findings(findings, str(directory))
+            show_findings(findings, str(directory), whole=not only)
 
 
 def require_fit(path: Path) -> Any:
@@ -90,8 +90,8 @@ def gather(run: Any, *, model: Any = None, simulations: int | None = None, seed:
     )
 
 
-def show_findings(findings: Any, directory: str) -> None:
-    """Print the findings as a table, with the reasons for doubt below it."""
+def show_findings(findings: Any, directory: str, *, whole: bool = True) -> None:
+    """Print the findings as a table, with the reasons for doubt below it, and the verdict if all checks were made."""
     from unle.diagnose import say_numbers
 
     rows = [[one.title, one.verdict, say_numbers(one.numbers)] for one in findings.checks]
@@ -101,7 +101,10 @@ def show_findings(findings: Any, directory: str) -> None:
     for one in findings.skipped:
         if not one.missing:
             say(f"does not apply: {one.title}: {one.reason}")
-    typer.echo(f"verdict: {findings.verdict} ({findings.standing}; {findings.seconds:.0f} s)")
+    if whole:
+        typer.echo(f"verdict: {findings.verdict} ({findings.standing}; {findings.seconds:.0f} s)")
+    else:
+        typer.echo(f"these checks alone: {findings.verdict}; the verdict on the run needs all: unle check {directory}")
 
 
 def report(

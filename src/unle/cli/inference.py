@@ -135,7 +135,7 @@ def _fit(request: Request, run: RunDirectory, stages: Stages, executor: Executor
         return fit_in_rounds(method, request, run, stages, executor)
     with stages.stage("simulate", "Simulations"), run.simulating() as store:
         if request.simulations_sha256 is None:
-            simulate_prior(store, request.model, settings.record(), executor)
+            simulate_prior(store, request.model, settings.record(), executor, request.x_o)
             say(summarise(store, 0))
             say_traceback(store.fact("traceback of round 0"))
         else:
@@ -150,12 +150,26 @@ def _fit(request: Request, run: RunDirectory, stages: Stages, executor: Executor
         return method.fit(store, seed=settings.seed + 1, on_metrics=run.append_metrics, memory=settings.memory)
 
 
-def simulate_prior(store: SimulationStore, model: Model, settings: dict[str, Any], executor: ExecutorOptions) -> None:
-    """Make the simulations of prior draws that the store of a run lacks."""
+def simulate_prior(
+    store: SimulationStore,
+    model: Model,
+    settings: dict[str, Any],
+    executor: ExecutorOptions,
+    x_o: Observation | None = None,
+) -> None:
+    """Make the simulations of prior draws that the store of a run lacks, if the first ones have the length of x_o."""
     store.remember("theta_names", list(model.prior.names))
     theta = np.asarray(model.prior.sample(settings["budget"], seed=settings["seed"]), dtype=np.float64)
     with executor.arguments() as arguments:
-        simulate_into(store, model.simulator, theta, seed=settings["seed"], timeout=settings["timeout"], **arguments)
+        simulate_into(
+            store,
+            model.simulator,
+            theta,
+            seed=settings["seed"],
+            timeout=settings["timeout"],
+            check_length=(lambda dim_x: None) if x_o is None else x_o.of_length,
+            **arguments,
+        )
 
 
 def _bring(store: SimulationStore, request: Request) -> None:

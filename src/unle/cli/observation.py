@@ -91,7 +91,8 @@ def _text(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     lines = [line.split("#")[0].strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     cells = [line.replace(",", " ").replace(";", " ").split() for line in lines if line]
     names: tuple[str, ...] = ()
-    if cells and path.suffix == ".csv" and not _numeric(cells[0]):
+    is_header = len(cells) > 1 or not any(map(_is_number, cells[0] if cells else []))
+    if cells and path.suffix == ".csv" and is_header and not all(map(_is_number, cells[0])):
         names, cells = tuple(name.strip("\"'").removeprefix("x.") for name in cells[0]), cells[1:]
         if lines[0].lstrip().startswith((",", ";", '"",', '"";')):  # numbers of rows, as pandas and R write them
             names, cells = names[-len(cells[0]) + 1 :] if cells else names, [row[1:] for row in cells]
@@ -106,9 +107,9 @@ def _number(cell: str) -> float:
     return float("nan") if cell == "NA" else float(cell)
 
 
-def _numeric(cells: list[str]) -> bool:
+def _is_number(cell: str) -> bool:
     try:
-        [_number(cell) for cell in cells]
+        _number(cell)
     except ValueError:
         return False
     return True

@@ -38,6 +38,7 @@ def fit_in_rounds(
                         round=state.number,
                         store=store,
                         timeout=settings.timeout,
+                        check_length=request.x_o.of_length,
                         **arguments,
                     )
                 state = _after_round(method, state, simulations, run, stages)

@@ -215,7 +215,8 @@ class Findings:
     def standing(self) -> str:
         """What the verdict rests on, in a few words."""
         verdicts = [check.verdict for check in self.checks]
-        parts = [f"{len(verdicts)} checks: {', '.join(f'{verdicts.count(word)} {word}' for word in ORDER)}"]
+        counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ORDER)
+        parts = [f"{len(verdicts)} check{'s' * (len(verdicts) != 1)}: {counts}"]
         parts += [f"{len(self.missing)} could not be made"] if self.missing else []
         parts += [f"{len(self.later)} longer ones left to unle check"] if self.later else []
         return "; ".join(parts)

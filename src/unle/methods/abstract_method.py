@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +18,9 @@ import equinox as eqx
 import numpy as np
 
 from unle.arrays import as_count, as_seed, brief
-from unle.errors import InputError, Outcome, check_names, other_names, warn_user
+from unle.errors import InputError, Outcome, check_names, no_attribute, other_names, warn_user
 from unle.methods.energy_selection import Selected
-from unle.methods.round_state import AbstractRoundState, Round, lost, recovered
+from unle.methods.round_state import AbstractRoundState, Round, lost, observed_rows, recovered
 from unle.methods.training_pairs import FEWEST, with_column_names, x_names_of
 from unle.posterior import Posterior
 from unle.progress import AbstractBar, progress, tell
@@ -30,6 +31,10 @@ from unle.train import Certificate, PaperFit
 
 LAST_FIT = "Last fit, to all rounds"  # its name on the screen
 ROUNDS_AND_LAST = "rounds and a last fit"
+ELSEWHERE: dict[str, str] = dict.fromkeys(  # what other libraries call it
+    ("append_simulations", "train", "build_posterior"),
+    "posterior = unle.AUNLE(prior).fit(theta, x), or unle.SUNLE(prior, simulator).run(x_o, budget=1_000)",
+)
 FEWEST_PER_ROUND = 40  # simulations; a fit needs 32 valid ones, and some may fail
 
 
@@ -122,6 +127,10 @@ class AbstractMethod(eqx.Module):
         if members < 1:
             raise InputError(f"expected at least one ensemble member; got {members}; try members=4.")
 
+    def __getattr__(self, name: str) -> Any:
+        """Say where to find what methods of other libraries have."""
+        raise no_attribute(self, name, ELSEWHERE)
+
     def __repr__(self) -> str:
         """Show the prior and the settings that differ from the defaults."""
         return brief(self)
@@ -184,6 +193,10 @@ class SequentialRun(NamedTuple):
     posterior: Posterior
     simulations: Simulations
     rounds: tuple[Round, ...]
+
+    def __repr__(self) -> str:
+        """Return the posterior, and how it came about, in a few lines."""
+        return f"{self.posterior!r}\n  learned in {len(self.rounds)} rounds from {self.simulations!r}"
 
     @property
     def lost(self) -> str | None:
@@ -273,6 +286,7 @@ class AbstractSequential(AbstractMethod):
                     workers=workers,
                     executor=executor,
                     timeout=timeout,
+                    check_length=partial(_check_length, observed_rows(x_o, complete=False).shape[1]),
                 ),
                 on_round=on_round,
                 on_metrics=on_metrics,
@@ -301,6 +315,15 @@ class AbstractSequential(AbstractMethod):
                 run = self.finish(state, on_metrics=on_metrics)
             bar.advance()
             return run
+
+
+def _check_length(expected: int, dim_x: int) -> None:
+    """Refuse simulations that are not as long as the observation, as soon as there is one."""
+    if dim_x != expected:
+        raise InputError(
+            f"expected an observation of length {dim_x}, as the simulations; got {expected}; "
+            "try the same summary statistics in the same order."
+        )
 
 
 def all_rounds(title: str, state: AbstractRoundState) -> AbstractContextManager[AbstractBar]:

@@ -4,6 +4,8 @@ To read: `style` (the look), `inputs` (what is drawn), `pairs`, `marginals`, `co
 (data), `check_figures` (checks), `run_figures` (a run).  matplotlib is imported when a figure is made.
 """
 
+from typing import Any
+
 from unle.plot.check_figures import (
     chain_ends,
     coverage_curve,
@@ -63,3 +65,9 @@ __all__ = [
     "training_curves",
     "training_path",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Say what functions of other libraries are called here."""
+    hint = "; try unle.plot.pairs(draws)" if name in ("pairplot", "plot_pair", "corner") else ""
+    raise AttributeError(f"module 'unle.plot' has no attribute {name!r}{hint}")

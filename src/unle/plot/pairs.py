@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from unle.errors import InputError
+from unle.errors import InputError, other_names
 from unle.plot.inputs import DrawSet, as_draws, as_limits, as_marks, as_names, draw_sets, names_of, plain_label, span
 from unle.plot.style import DENSITY, EXACT, FAINT, LEARNED, TRUTH, clear_to, new_figure
 
@@ -262,6 +262,14 @@ def compare_draws(
     return figure
 
 
+@other_names(
+    "unle.plot.pairs(draws, truth=[0.1, 0.2], colours=['tab:red'])",
+    points="truth",
+    reference_values="truth",
+    colors="colours",
+    samples="draws",
+    subset="parameters",
+)
 def pairs(
     draws: Any,
     names: Sequence[str] | None = None,

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from unle.arrays import as_array, as_count, as_seed, brief, in_order
 from unle.compiling import key_of
-from unle.errors import InputError, other_names, warn_user
+from unle.errors import InputError, no_attribute, other_names, warn_user
 from unle.models import AbstractLikelihood, AbstractSummary, TractableLikelihood, with_missing_data
 from unle.posterior.draws import Draws
 from unle.posterior.posterior_samplers import Sampled
@@ -39,6 +39,15 @@ from unle.store.model_files import load_module, save_module
 
 MAP_DRAWS = 1000  # among which the search for the mode looks for places to begin
 MAP_STARTS = 8  # of them
+
+# What other libraries call it.
+ELSEWHERE = {
+    "set_default_x": "posterior.sample(x_o, 10_000): every call takes its observation",
+    "sample_batched": "posterior.sample_many(observations, 10_000)",
+    "potential": "posterior.log_prob(theta, x_o)",
+    "potential_fn": "posterior.log_prob(theta, x_o)",
+    "leakage_correction": "posterior.sample(x_o, 10_000): no draw lies outside of the prior",
+}
 
 
 class Posterior(eqx.Module):
@@ -67,6 +76,10 @@ class Posterior(eqx.Module):
     def __check_init__(self):
         if self.sampler is not None:
             check_kinds(self.likelihood, self.sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        """Say where to find what posteriors of other libraries have."""
+        raise no_attribute(self, name, ELSEWHERE)
 
     def __repr__(self) -> str:
         """Say what of, from which data, and how it is sampled, in a few lines."""
@@ -136,8 +149,10 @@ class Posterior(eqx.Module):
             sampler: as in `sample`.
             condition: as in `sample`.
         """
-        if np.ndim(n) and not any(np.ndim(x_o) for x_o in observations):
-            raise InputError("expected x_o before the number of draws; got them the other way round.")
+        if np.ndim(n):
+            raise InputError(
+                "expected x_o, then the number of draws; got an array in its place; try posterior.sample(x_o, 10_000)."
+            )
         n, seed = as_count(n), as_seed(seed)
         sampler = next(one for one in (sampler, self.sampler, default_sampler(self.likelihood)) if one is not None)
         check_kinds(self.likelihood, sampler)
@@ -287,10 +302,16 @@ def _described(likelihood: Any) -> str:
     if inside is not None:
         return f"{name} of {_described(inside)}"
     model = getattr(likelihood, "models", getattr(likelihood, "model", None))
-    parts = [type(getattr(model, part)).__name__ for part in ("base", "energy") if hasattr(model, part)]
+    parts = [_kinds(getattr(model, part)) for part in ("base", "energy") if hasattr(model, part)]
     members = np.shape(getattr(likelihood, "log_z", 0.0))
     parts = [f"{members[0]} member" + "s" * (members[0] != 1), *parts] if members else parts
     return f"{name} ({', '.join(parts)})" if parts else name
+
+
+def _kinds(part: Any) -> str:
+    """Name a part of a model, and what it is put around: `OneView of Autoregressive`."""
+    inside = getattr(part, "base", None)
+    return type(part).__name__ + (f" of {_kinds(inside)}" if inside is not None else "")
 
 
 @eqx.filter_jit

@@ -203,6 +203,7 @@ def simulate_into(
     executor: Executor | None = None,  # where to simulate
     timeout: float | None = None,  # seconds for one simulation
     isolate: bool = True,  # protect the executor's workers
+    check_length: Callable[[int], Any] = lambda dim_x: None,  # raises an error if x of this length is of no use
 ) -> None:
     """Simulate at every row of theta that the store lacks. Returns nothing: the simulations are in the store.
 
@@ -215,7 +216,8 @@ def simulate_into(
     starts = claim_round(store, theta, seed, round)
     whole = Piece(theta, np.arange(len(theta)), seed, round)
     missing = np.setdiff1d(whole.ids, store.ids(round), assume_unique=True)
-    writer = Writer(theta, round, store, first_tries=FIRST_EXPLAINED_TRIES if explains(simulator) else FIRST_TRIES)
+    first_tries = FIRST_EXPLAINED_TRIES if explains(simulator) else FIRST_TRIES
+    writer = Writer(theta, round, store, first_tries=first_tries, check_length=check_length)
     if len(missing):
         with progress("Simulating", total=len(theta)) as bar:
             bar.advance(len(theta) - len(missing))

@@ -14,7 +14,7 @@ Example:
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,6 +178,10 @@ class Simulations:
             x_names=parts[0].x_names,
         )
 
+    def __add__(self, more: "Simulations") -> "Simulations":
+        """Return these simulations, and more below them."""
+        return Simulations.joined([self, more]) if isinstance(more, Simulations) else NotImplemented
+
     def __iter__(self) -> Iterator[Float[np.ndarray, "n _"]]:
         """Yield all theta and all x, for `theta, x = simulations`; rows of x that failed are NaN."""
         return iter((self.theta, self.x))
@@ -265,11 +269,19 @@ def _matrix(values: Any, name: str) -> Float[np.ndarray, "n d"]:
 class Writer:
     """The simulations of one round on their way into the store.
 
-    `first_tries`: give up when none of so many is valid.
+    `first_tries`: give up when none of so many is valid.  `check_length` gets the length of x as soon as it is known.
     """
 
-    def __init__(self, theta: Float[np.ndarray, "n dim"], round: int, store: SimulationStore, *, first_tries: int):
-        self._first_tries = first_tries
+    def __init__(
+        self,
+        theta: Float[np.ndarray, "n dim"],
+        round: int,
+        store: SimulationStore,
+        *,
+        first_tries: int,
+        check_length: Callable[[int], Any],
+    ):
+        self._first_tries, self._check_length = first_tries, check_length
         self._theta, self._round, self._store = theta, round, store
         self._width = store.width(round)  # of x, until `settle_x_width` lets the majority decide
         names = store.fact("x_names")
@@ -318,8 +330,11 @@ class Writer:
         return f"{self._invalid.total()} invalid" if self._invalid else ""
 
     def check(self) -> None:
-        """Give up if the first simulations all failed, and say how."""
-        if self.any_valid or self._seen < self._first_tries:
+        """Give up if the first simulations all failed, and say how; or if x does not have the length of x_o."""
+        if self._width is not None:
+            self._check_length(self._width)
+            return
+        if self._seen < self._first_tries:
             return
         self.write()
         trace = f"\n\nThe first traceback:\n{self._traceback}" if self._traceback else ""
