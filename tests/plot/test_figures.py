@@ -108,8 +108,9 @@ def test_credible_areas_hold_their_shares_of_fresh_draws(rng, shape):
         return values
 
     limits = ((-7.0, 7.0), (-7.0, 7.0))
-    _, _, density, levels = credible_levels(draw(20_000), limits)
-    i, j = np.clip((draw(50_000).T + 7) / 14 * len(density), 0, len(density) - 1).astype(int)
+    x, y, density, levels = credible_levels(draw(20_000), limits)
+    fresh = draw(50_000)
+    i, j = (np.abs(column[:, None] - middles).argmin(axis=1) for column, middles in zip(fresh.T, (x, y), strict=True))
     for level, share in zip(levels, (0.95, 0.5), strict=True):
         assert np.mean(density[j, i] >= level) == pytest.approx(share, abs=0.02)
 
@@ -206,3 +207,12 @@ def test_names_of_other_libraries_are_answered(rng):
         plot.pairplot  # noqa: B018
     with pytest.raises(InputError, match="expected `colours`; got `colors`"):
         pairs(rng.normal(size=(50, 2)), colors=["red"])
+
+
+def test_areas_end_at_the_walls_of_the_prior(rng):
+    values = rng.uniform(size=(4000, 2)) ** 3  # piled up at zero
+    x, y, density, levels = credible_levels(values, ((-0.5, 1.5), (-0.5, 1.5)))
+    assert x.min() > 0
+    assert y.min() > 0
+    assert x.max() < 1
+    assert density[0, 0] > levels[-1]  # the densest area reaches into the corner

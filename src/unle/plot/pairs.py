@@ -49,6 +49,7 @@ def credible_levels(
     """
     from scipy.ndimage import gaussian_filter
 
+    limits = _within(values, limits)
     counts, x, y = np.histogram2d(values[:, 0], values[:, 1], bins=CELLS, range=limits)
     blur = SMOOTHER * _best_blur(values, limits)
     density = gaussian_filter(counts, blur, mode="reflect").T  # reflected: draws pile up at the ends of a prior
@@ -57,6 +58,15 @@ def credible_levels(
     places = [min(int(np.searchsorted(held, share)), len(held) - 1) for share in shares]
     levels = [float(density.ravel()[order[place]]) for place in places][::-1]
     return (x[1:] + x[:-1]) / 2, (y[1:] + y[:-1]) / 2, density, levels
+
+
+def _within(values: Float[np.ndarray, "n 2"], limits: Sequence[tuple[float, float]]) -> tuple:
+    """Return limits that no draw lies beyond, so that areas end where the draws do: at the walls of a prior."""
+    found = []
+    for column, (low, high) in zip(values.T, limits, strict=True):
+        ends = (max(low, float(column.min())), min(high, float(column.max()))) if len(column) else (low, high)
+        found.append(ends if ends[1] > ends[0] else (low, high))
+    return tuple(found)
 
 
 def _best_blur(values: Float[np.ndarray, "n 2"], limits: tuple) -> float:
