@@ -14,9 +14,9 @@ Where flowjax is not installed, carry these pure-Python packages along in a fold
 (equinox, jaxtyping, optax, tqdm) comes with unle's own dependencies.  smnle needs none of them.
 """
 
+import argparse
 import ast
 import json
-import sys
 import time
 
 import jax
@@ -102,10 +102,11 @@ def score(references: list[np.ndarray], draws: list[np.ndarray]) -> np.ndarray:
 
 def main() -> None:
     """Run one sweep per argument."""
-    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        raise SystemExit(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sweeps", nargs="+", metavar="SWEEP", help="as above")
+    sweeps = parser.parse_args().sweeps
     print(json.dumps({"device": jax.devices()[0].device_kind, "jax": jax.__version__}), flush=True)
-    for argument in sys.argv[1:]:
+    for argument in sweeps:
         sweep(*ast.literal_eval(f"({argument})"))
 
 

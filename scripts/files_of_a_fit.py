@@ -6,6 +6,7 @@ Imports do not count, nor does what only compiles ahead in another thread: a rea
 line to the draws has these files to open.
 """
 
+import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -64,6 +65,7 @@ def sequential() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     import_everything()
     for name, body in (("AUNLE", amortised), ("SUNLE", sequential)):
         files = files_called(body)

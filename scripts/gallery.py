@@ -3,6 +3,7 @@
 python scripts/gallery.py
 """
 
+import argparse
 import io
 import sys
 from pathlib import Path
@@ -55,6 +56,7 @@ def chol(draws: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     """Write all pictures."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     OUT.mkdir(exist_ok=True)
     rng = np.random.default_rng(0)
     kinds = ("right", "too narrow", "shifted")

@@ -6,8 +6,8 @@ Without names, all of them. Needs the extra `docs`. Edit a notebook, run this, t
 what it prints: `tests/test_tutorials.py` compares the numbers.
 """
 
+import argparse
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -38,7 +38,9 @@ def execute(path: Path) -> nbformat.NotebookNode:
 
 def main() -> None:
     """Execute the notebooks named on the command line, or all."""
-    for path in [Path(name) for name in sys.argv[1:]] or sorted(FOLDER.glob("*.ipynb")):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("notebooks", type=Path, nargs="*", help="all of them by default")
+    for path in parser.parse_args().notebooks or sorted(FOLDER.glob("*.ipynb")):
         start = time.perf_counter()
         nbformat.write(execute(path), path)
         print(f"{path.name}: {time.perf_counter() - start:.0f} s", flush=True)

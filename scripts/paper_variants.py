@@ -15,7 +15,7 @@ from jaxtyping import PRNGKeyArray
 from unle.compiling import split
 from unle.methods import AUNLE, SUNLE, ByExchange, Divi, Online
 from unle.methods.energy_selection import Choice, Selected, select_energy
-from unle.methods.paper import CHAINS
+from unle.methods.paper import JOINT_CHAINS
 from unle.methods.training_pairs import Pairs, apply_space
 from unle.models import AbstractBase, EnergyModel, in_two_views
 from unle.posterior import Chains
@@ -25,6 +25,7 @@ from unle.train import EnergyTraining, JointSpace, WarmSmc, fit_energies
 from unle_bench.methods.method_adapter import AbstractMethodAdapter, Amortised, SequentialTogether
 
 SMC = WarmSmc(temperatures=20)
+OVER_BOTH = WarmSmc(temperatures=20, at_data=False, fresh=False)  # over theta and x, as printed
 LAST = {"largest_loss": None}  # always the last energy
 
 
@@ -75,9 +76,10 @@ def changed_in_rounds(normaliser: Any, **settings: Any) -> SequentialTogether:
     )
 
 
-def ablated(particles: Any = CHAINS, **parts: Any) -> Amortised:
+def ablated(particles: Any = JOINT_CHAINS, *, autoregressive: bool = False, **parts: Any) -> Amortised:
     """Return the default without some of its parts, followed by the paper's chains."""
-    return Amortised(lambda task: Ablated(task.prior, training=EnergyTraining(particles), **parts))
+    training = EnergyTraining(particles)
+    return Amortised(lambda task: Ablated(task.prior, training=training, autoregressive=autoregressive, **parts))
 
 
 METHODS: dict[str, AbstractMethodAdapter] = {
@@ -97,5 +99,6 @@ METHODS: dict[str, AbstractMethodAdapter] = {
     "ablation-transforms": ablated(gate=False, repetition=False),
     "ablation-gate": ablated(repetition=False),
     "ablation-repetition": ablated(),
-    "ablation-repetition-smc": ablated(WarmSmc(temperatures=20, at_data=False, fresh=False)),
+    "ablation-repetition-smc": ablated(OVER_BOTH),
+    "ablation-autoregressive": ablated(OVER_BOTH, autoregressive=True),
 }

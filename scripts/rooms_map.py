@@ -5,6 +5,7 @@
 The floors are read from tests/test_layers.py, which enforces them; a test compares the picture with what this draws.
 """
 
+import argparse
 import ast
 from html import escape
 from pathlib import Path
@@ -117,5 +118,6 @@ def picture() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     PICTURE.write_text(picture(), encoding="utf-8")
     print(f"drawn: {PICTURE}")

@@ -14,6 +14,7 @@
 Each prints one line per number. Without an argument all of them run. Timings want a machine that does nothing else.
 """
 
+import argparse
 import os
 import random
 import shutil
@@ -514,7 +515,12 @@ def _damage(copy, rng):
 
 if __name__ == "__main__":
     experiments = [kills, mischief, dask, identical, overhead, store, million, growth, stages, corruption]
-    chosen = sys.argv[1:] or [experiment.__name__ for experiment in experiments]
+    names = [experiment.__name__ for experiment in experiments]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="all of them by default")
+    chosen = parser.parse_args().experiments or names
+    if unknown := set(chosen) - set(names):
+        parser.error(f"expected some of {', '.join(names)}; got {', '.join(sorted(unknown))}")
     os.environ["UNLE_PROGRESS"] = "0"
     results = [experiment() for experiment in experiments if experiment.__name__ in chosen]
     sys.exit(any(result is False for result in results))

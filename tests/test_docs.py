@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +16,11 @@ import numpy as np
 import pytest
 
 import unle
-from unle.models import EnergyModel, Ensemble, NoEnergy
+from unle.models import ConditionalLikelihood, EnergyModel, Ensemble, NoEnergy
+from unle.posterior import TemperedSmc, WalkingExchange, WarmChains
+from unle.samplers import Sweep
 from unle.space import fit_theta_space, fit_x_space
-from unle.train import Rows, make_splits
+from unle.train import DataParticles, Descent, EnergyTraining, GaussianTraining, Rows, ScoreMatching, make_splits
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
@@ -94,7 +97,7 @@ def linear_fit(prior):
         t = jax.vmap(theta_space.forward)(jnp.asarray(simulations.valid_theta, jnp.float32))
         w = jax.vmap(x_space.forward)(jnp.asarray(simulations.valid_x, jnp.float32))
         splits = make_splits(jr.key(seed), len(t), members=2)
-        settings = unle.train.GaussianTraining(width=4, depth=1, iterations=1)
+        settings = GaussianTraining(width=4, depth=1, iterations=1)
         bases = settings.fit(jr.key(seed), Rows(t, w, splits))
         likelihood = Ensemble(theta_space, x_space, EnergyModel(bases, NoEnergy()), jnp.zeros(2))
         return unle.Posterior(prior, likelihood, unle.Chains(unle.samplers.RandomWalk(), chains=4, warm_up=20))
@@ -121,6 +124,88 @@ def test_the_quickstart_runs_from_top_to_bottom(monkeypatch, tmp_path):
     assert {"posterior.png", "growth.json", "growth.npz", "growth_draws.nc"} <= {f.name for f in tmp_path.iterdir()}
     assert namespace["check"].verdict == "good"
     assert 0 < len(namespace["partly"].valid_x) < 1000
+
+
+class Quick:
+    """A method with small networks in place of its default settings; what a page sets itself is as the page says."""
+
+    def __init__(self, method, **settings):
+        self.method, self.settings = method, settings
+
+    def __call__(self, *parts, **settings):
+        return self.method(*parts, **self.settings | settings)
+
+    def paper(self, *parts, **settings):
+        method = self.method.paper(*parts, **{"iterations": 40} | settings)
+        few = {
+            "inner_moves": 5,
+            "exchange": WalkingExchange(chains=50, warm_up=10),
+            "sampler": WarmChains(chains=50, warm_up=10),
+        }
+        return replace(method, **few) if hasattr(method, "exchange") else method
+
+
+def small_problem():
+    """Return what the pages take as given: a simulator, its simulations, and a fit to them."""
+    base = GaussianTraining(width=8, depth=1, iterations=100, batch=64, chunk=50)
+    particles = DataParticles(n=256, pool=2048, validation=2048)
+    energies = EnergyTraining(particles, width=8, depth=1, iterations=100, batch=64, chunk=50)
+    sampler = TemperedSmc(islands=2, particles=600, sweep=Sweep(walks=6, langevin=0), settle=1)
+    descent = Descent(iterations=100)
+    prior = unle.Prior.uniform(low=[-1, -1], high=[1, 1], names=["a", "b"])
+    simulator = unle.batched(lambda theta, rng: theta + 0.3 * rng.normal(size=theta.shape))
+    simulations = unle.simulate(simulator, prior, 300, seed=0)
+    quick = {
+        "AUNLE": Quick(unle.AUNLE, base=base, training=energies, members=2, sampler=sampler),
+        "SUNLE": Quick(unle.SUNLE, base=base, training=energies, members=2, sampler=sampler),
+        "NLE": Quick(unle.NLE, training=descent, sampler=sampler),
+        "SNLE": Quick(unle.SNLE, training=descent, sampler=sampler),
+        "SMNLE": Quick(unle.SMNLE, base=base, training=ScoreMatching(descent=descent), reference=base),
+    }
+    posterior = quick["AUNLE"](prior).fit(simulations, seed=1)
+    x_o = np.array([0.1, -0.2])
+    given = {"unle": unle, "prior": prior, "simulator": simulator, "simulations": simulations, "x_o": x_o}
+    return quick, given | {"posterior": posterior, "draws": posterior.sample(x_o, 400, seed=2)}
+
+
+def one_member(given):
+    """Return the conditional model of one member of the fit."""
+    ensemble = given["posterior"].likelihood
+    return ConditionalLikelihood(ensemble.theta_space, ensemble.x_space, jax.tree.map(lambda a: a[0], ensemble.models))
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return small_problem()
+
+
+FEWER = {
+    "10_000": "400",
+    "1_000": "300",
+    "budget=400": "budget=300",
+    "rounds=10": "rounds=2",
+    "lotka_volterra": "two_moons",
+}
+ALONE = ["quickstart.md", "simulators.md", "cluster.md", "storage.md"]  # these have tests of their own
+ALONE += ["adversary.md", "pyloric.md"]  # tests/bench has fits of the adversary, and runs the other one
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::unle.errors.UnleWarning")  # fits as small as these may well fail
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if python_blocks(page) and page.name not in ALONE], ids=lambda p: p.stem
+)
+def test_the_examples_of_a_page_run(page, problem, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    quick, given = problem
+    for name, method in quick.items():
+        monkeypatch.setitem(vars(unle), name, method)
+    namespace = given | {"key": jr.key(0), "theta": np.asarray(given["draws"]), "likelihood": one_member(given)}
+    for block in python_blocks(page):
+        for many, few in FEWER.items():
+            block = block.replace(many, few)
+        exec(compile(block, page.name, "exec"), namespace)
 
 
 @pytest.mark.slow

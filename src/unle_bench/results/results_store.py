@@ -75,7 +75,7 @@ class ResultsStore:
         read_only: do not create or change anything.
     """
 
-    def __init__(self, path: Path, *, read_only: bool = False):
+    def __init__(self, path: Path | str, *, read_only: bool = False):
         self.path = Path(path)
         if read_only and not self.path.exists():
             raise StoreError(f"{self.path} does not exist; make it with `unle bench --results {self.path}`.")
