@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from unle.compiling import split
 from unle.methods import AUNLE, SUNLE, ByExchange, Divi, Online
 from unle.methods.energy_selection import Choice, Selected, select_energy
-from unle.methods.paper import CHAINS
+from unle.methods.paper import JOINT_CHAINS
 from unle.methods.training_pairs import Pairs, apply_space
 from unle.models import AbstractBase, EnergyModel, in_two_views
 from unle.posterior import Chains
@@ -59,7 +60,9 @@ class Ablated(AUNLE):
         if fit.validation is None:
             alone, why = select_energy(key_z, joint, seen, fit, pairs.rows, self.training.particles)
             return Selected(alone, fit, "none", why)
-        choice = Choice(EnergyModel(seen, fit.energies), fit.validation.log_z, fit.gain, fit.validation.rows)
+        choice = Choice(
+            EnergyModel(seen, fit.energies), fit.validation.log_z, fit.gain, np.asarray(fit.validation.rows)
+        )
         return Selected(choice, fit, "full", "no gate")
 
 
@@ -75,7 +78,7 @@ def changed_in_rounds(normaliser: Any, **settings: Any) -> SequentialTogether:
     )
 
 
-def ablated(particles: Any = CHAINS, **parts: Any) -> Amortised:
+def ablated(particles: Any = JOINT_CHAINS, **parts: Any) -> Amortised:
     """Return the default without some of its parts, followed by the paper's chains."""
     return Amortised(lambda task: Ablated(task.prior, training=EnergyTraining(particles), **parts))
 
