@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from unle.compiling import split
@@ -60,7 +61,9 @@ class Ablated(AUNLE):
         if fit.validation is None:
             alone, why = select_energy(key_z, joint, seen, fit, pairs.rows, self.training.particles)
             return Selected(alone, fit, "none", why)
-        choice = Choice(EnergyModel(seen, fit.energies), fit.validation.log_z, fit.gain, fit.validation.rows)
+        choice = Choice(
+            EnergyModel(seen, fit.energies), fit.validation.log_z, fit.gain, np.asarray(fit.validation.rows)
+        )
         return Selected(choice, fit, "full", "no gate")
 
 

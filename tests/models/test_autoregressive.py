@@ -82,11 +82,11 @@ def test_the_density_of_a_cell_is_its_mean():
     exact = np.log(quad(lambda last: float(density(last)), low, high, epsrel=1e-4)[0] / (high - low))
     closed = jnp.zeros((2, POINTS))
     ends = jnp.concatenate([jnp.stack([w.at[-1].set(low), w, w.at[-1].set(high)]), closed])
-    np.testing.assert_allclose(one.log_cell_density(t, ends), exact, atol=1e-3)
-    assert abs(float(one.log_density(t, w)) - exact) > 3e-3  # the middle is something else
-    np.testing.assert_allclose(
-        one.log_cell_density(t, jnp.concatenate([jnp.stack([w, w, w]), closed])), one.log_density(t, w), rtol=1e-5
-    )
+    of_cell = eqx.filter_jit(lambda cell: one.log_cell_density(t, cell))
+    np.testing.assert_allclose(of_cell(ends), exact, atol=1e-3)
+    middle = np.log(density(w[-1]))
+    assert abs(middle - exact) > 3e-3  # the middle is something else
+    np.testing.assert_allclose(of_cell(jnp.concatenate([jnp.stack([w, w, w]), closed])), middle, rtol=1e-5)
 
 
 def test_counts_have_the_probability_of_their_cells_however_many_they_are():
@@ -108,7 +108,8 @@ def test_counts_have_the_probability_of_their_cells_however_many_they_are():
     assert isinstance(likelihood, OverCells)
     cell = likelihood.prepare(jnp.asarray(x[0]))
     thetas = np.array([-0.9, -0.2, 0.1, 0.8])
-    ours = jax.vmap(lambda theta: likelihood.log_likelihood(theta, cell))(jnp.asarray(thetas, jnp.float32)[:, None])
+    log_likelihood = jax.jit(jax.vmap(lambda theta: likelihood.log_likelihood(theta, cell)))
+    ours = log_likelihood(jnp.asarray(thetas, jnp.float32)[:, None])
     masses = [norm.cdf(x[0] + 0.5, theta, noise) - norm.cdf(x[0] - 0.5, theta, noise) for theta in thetas]
     exact = np.log(masses).sum(axis=1)
     np.testing.assert_allclose(ours - ours[0], exact - exact[0], rtol=1e-3, atol=1e-3)
@@ -120,32 +121,36 @@ def test_probabilities_of_all_cells_add_up_to_one_where_the_outermost_have_no_en
     space = fit_x_space(x)
     one, t = base(sees_past=False, points=1), jnp.asarray([0.3, -0.5])
     cells = [space.cell(jnp.array([count])) for count in (0.0, 1.0, 2.0, 3.0, 4.0)]
-    masses = [np.exp(one.log_cell_density(t, cell)) * float(cell[2, 0] - cell[0, 0]) for cell in cells]
+    of_cell = eqx.filter_jit(lambda cell: one.log_cell_density(t, cell))
+    masses = [np.exp(of_cell(cell)) * float(cell[2, 0] - cell[0, 0]) for cell in cells]
     np.testing.assert_allclose(np.sum(masses), 1.0, rtol=1e-4)
-    closed = [np.exp(one.log_cell_density(t, cell.at[3:].set(0.0))) * float(cell[2, 0] - cell[0, 0]) for cell in cells]
+    closed = [np.exp(of_cell(cell.at[3:].set(0.0))) * float(cell[2, 0] - cell[0, 0]) for cell in cells]
     assert np.sum(closed) < 0.995  # what lies beyond the outermost cells belongs to them
 
 
 def test_components_that_end_sharply_have_their_distribution_and_their_quantiles():
     """N(m, s^2) * U(-s h, s h), by numerical integration, from nearly normal to nearly uniform."""
+    log_density, to_normal, quantile = (  # compiled once, not for each h
+        jax.jit(jax.vmap(function, (0, None))) for function in (_log_density, _to_normal, _quantile)
+    )
     for h in (0.005, 0.5, 3.0, 50.0):
         blurred = Mixture(jnp.zeros(1), jnp.asarray([0.3]), jnp.log(jnp.asarray([0.7])), jnp.asarray([h]))
         places = 0.3 + 0.7 * np.array([-1.0, -0.2, 0.0, 0.9, 1.02]) * (h + 2)
         density = lambda r, h=h: (norm.cdf((r - 0.3) / 0.7 + h) - norm.cdf((r - 0.3) / 0.7 - h)) / (2 * h * 0.7)  # noqa: E731
-        values = jax.vmap(lambda r, mixture=blurred: _log_density(r, mixture))(jnp.asarray(places, jnp.float32))
+        values = log_density(jnp.asarray(places, jnp.float32), blurred)
         np.testing.assert_allclose(np.exp(values), density(places), rtol=2e-3, atol=1e-7)
         low = 0.3 - 0.7 * (h + 9)
         below = [quad(density, low, place, epsabs=1e-12, limit=200, points=[0.3 - 0.7 * h])[0] for place in places[:3]]
-        v, log_slope = jax.vmap(lambda r, mixture=blurred: _to_normal(r, mixture))(jnp.asarray(places, jnp.float32))
+        v, log_slope = to_normal(jnp.asarray(places, jnp.float32), blurred)
         np.testing.assert_allclose(norm.cdf(v[:3]), below, rtol=5e-3)
         np.testing.assert_allclose(log_slope, values, rtol=1e-5)
-        back = jax.vmap(lambda v, mixture=blurred: _quantile(v, mixture))(v)
+        back = quantile(v, blurred)
         np.testing.assert_allclose(back, places, atol=2e-3 * (h + 1))
 
 
 def test_far_data_have_a_finite_slope_where_components_end_sharply():
     mixture = Mixture(jnp.zeros(1), jnp.zeros(1), jnp.zeros(1), jnp.asarray([20.0]))
-    for far in (-1e3, -40.0, -20.0, 20.0, 40.0, 1e3):
-        value, slope = jax.value_and_grad(lambda r: _log_density(r, mixture) + _to_normal(r, mixture)[0])(far)
-        assert np.isfinite(value)
-        assert np.isfinite(slope)
+    both = jax.value_and_grad(lambda r: _log_density(r, mixture) + _to_normal(r, mixture)[0])
+    values, slopes = jax.jit(jax.vmap(both))(jnp.array([-1e3, -40.0, -20.0, 20.0, 40.0, 1e3]))
+    assert np.isfinite(values).all()
+    assert np.isfinite(slopes).all()

@@ -1,5 +1,7 @@
 """A base of repeated measurements is the product of its parts."""
 
+from types import SimpleNamespace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,9 +22,15 @@ def single(key=0):
     return ConditionalGaussian(jnp.array([0.1, -0.3]), jnp.array([[0.5, 1.0]]), whitener, NeuralCorrection(net))
 
 
+def compiled(base):
+    """Return the functions of a base as compiled ones: one operation at a time, each would be a program of its own."""
+    names = ("log_density", "whiten", "unwhiten", "features", "features_whitened", "log_density_whitened")
+    return SimpleNamespace(**{name: eqx.filter_jit(getattr(base, name)) for name in names})
+
+
 @pytest.mark.parametrize("blocks", [TOGETHER, APART])
 def test_density_and_coordinates_are_those_of_the_parts(blocks):
-    one, base = single(), Repeated(single(), blocks)
+    one, base = compiled(single()), compiled(Repeated(single(), blocks))
     t, w = jnp.array([0.7]), jr.normal(jr.key(1), (6,))
     parts = [w[jnp.array(block)] for block in blocks]
     assert float(base.log_density(t, w)) == pytest.approx(sum(float(one.log_density(t, part)) for part in parts), 1e-5)
@@ -33,7 +41,7 @@ def test_density_and_coordinates_are_those_of_the_parts(blocks):
     np.testing.assert_allclose(base.unwhiten(t, v), w, atol=1e-5)
     np.testing.assert_allclose(base.features_whitened(t, v), r, atol=1e-5)
     # log q0(w | t) = log q0(v) + log |det dv/dw|
-    jacobian = jax.jacobian(lambda w: base.whiten(t, w))(w)
+    jacobian = jax.jit(jax.jacobian(lambda w: base.whiten(t, w)))(w)
     expected = base.log_density_whitened(v) + jnp.linalg.slogdet(jacobian)[1]
     assert float(base.log_density(t, w)) == pytest.approx(float(expected), abs=1e-4)
 
@@ -48,8 +56,9 @@ def test_members_are_stacked_and_saved(tmp_path):
     each = [single(key) for key in range(3)]
     members = Repeated(jax.tree.map(lambda *leaves: jnp.stack(leaves), *each), TOGETHER)
     t, w = jnp.array([0.4]), jnp.arange(6.0)
-    values = eqx.filter_vmap(lambda base: base.log_density(t, w))(members)
-    np.testing.assert_allclose(values, [float(Repeated(one, TOGETHER).log_density(t, w)) for one in each], rtol=1e-5)
+    log_density = eqx.filter_jit(lambda base: base.log_density(t, w))
+    values = eqx.filter_vmap(log_density)(members)
+    np.testing.assert_allclose(values, [float(log_density(Repeated(one, TOGETHER))) for one in each], rtol=1e-5)
     assert len(set(np.asarray(values).tolist())) == 3
     assert members.repeats == 3
     save_module(tmp_path / "base", members)
