@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unle.space import affine_change, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
+from unle.space import affine_change, bend_again, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
 
 
 @eqx.filter_jit
@@ -51,3 +51,39 @@ def test_a_coordinate_that_stopped_varying_keeps_a_usable_scale():
     stuck[:, 1] = 0.25
     new = restandardise_x(old, stuck)
     assert np.isfinite(np.asarray(forward(new, jnp.asarray(x, jnp.float32)))).all()
+
+
+def calm_then_wild(n=1500, unit=1.0):
+    """Return an early fit to normal data, and later data whose second coordinate has outliers."""
+    rng = np.random.default_rng(5)
+    later = np.column_stack([rng.normal(size=n), 0.1 * rng.standard_t(1.0, size=n)])
+    return fit_x_space(unit * rng.normal(size=(200, 2))), unit * later
+
+
+def test_outliers_that_come_later_are_drawn_in():
+    old, later = calm_then_wild()
+    before, after = restandardise_x(old, later), restandardise_x(bend_again(old, later), later)
+    assert np.abs(before.forward_table(later)).max() > 100  # an affine map does not help
+    assert np.abs(after.forward_table(later)).max() < 15
+    assert after.standardiser.marginals.names() == ("identity", "asinh")
+    np.testing.assert_allclose(after.forward_table(later)[:, 0], before.forward_table(later)[:, 0], atol=1e-6)
+    row = jnp.asarray(later[7], jnp.float32)
+    np.testing.assert_allclose(after.inverse(after.forward(row)), row, rtol=1e-3)
+
+
+def test_units_do_not_matter_where_transforms_are_chosen_again():
+    w = []
+    for unit in (1.0, 1e8, 1e-8):
+        old, later = calm_then_wild(unit=unit)
+        w.append(restandardise_x(bend_again(old, later), later).forward_table(later))
+    np.testing.assert_allclose(w[1], w[0], atol=1e-4)
+    np.testing.assert_allclose(w[2], w[0], atol=1e-4)
+
+
+def test_calm_data_bent_coordinates_and_relations_stay_what_they_were():
+    old, later = calm_then_wild()
+    assert eqx.tree_equal(bend_again(old, np.clip(later, -0.3, 0.3)), old)
+    bent = fit_x_space(later)
+    assert eqx.tree_equal(bend_again(bent, 0.1 * later[::2] + 3.0), bent)
+    related = fit_x_space(np.column_stack([later[:, 0], 2 * later[:, 0]]))
+    assert eqx.tree_equal(bend_again(related, np.column_stack([later[:, 1], 2 * later[:, 1]])), related)

@@ -91,3 +91,10 @@ def test_new_pairs_keep_their_own_draws(frames, energies):
     state = particles.started(fresh, known)
     np.testing.assert_array_equal(state.positions, [[[5.0, 5.0]], [[1.0, 1.0]]])
     np.testing.assert_array_equal(state.energies, [[3.0], [0.0]])
+
+
+def test_nothing_is_carried_to_other_transforms(frames, energies):
+    old, new = frames
+    kinds = lambda frame: frame.x_space.standardiser.marginals.kind  # noqa: E731
+    assert warm_start(Carried(old, energies, None), new, pairs=len(new.t)) is not None
+    assert warm_start(Carried(old, energies, None), eqx.tree_at(kinds, new, kinds(new) + 1), pairs=len(new.t)) is None

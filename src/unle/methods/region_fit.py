@@ -37,7 +37,7 @@ from unle.models import (
     with_validity,
 )
 from unle.simulators import Simulations
-from unle.space import ThetaSpace, XSpace, restandardise_theta, restandardise_x
+from unle.space import ThetaSpace, XSpace, bend_again, restandardise_theta, restandardise_x
 from unle.train import (
     SHORTEST_SERIES,
     AbstractBaseTraining,
@@ -207,7 +207,10 @@ def _restandardise(first: XSpace, x: Float[np.ndarray, "n dim_x"], u: Float[np.n
     Close to x_o a coordinate may be the same in nearly all simulations.  Its spread without the few outliers is then
     that of rounding, and dividing by it would put the outliers a million standard deviations away: it is scaled by
     the spread with outliers, and a coordinate that no longer varies at all by a part of its first scale.
+
+    The few simulations of the first round may have shown no outliers where there are some: transforms are chosen again.
     """
+    first = bend_again(first, x, u)
     space = restandardise_x(first, x, u)
     columns, old = np.array((*first.modelled, *first.redundant)), space.standardiser
     spread = np.std(old.forward_table(first.cells.spread(x, u)[:, columns]), axis=0)

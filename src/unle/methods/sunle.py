@@ -237,6 +237,7 @@ class SUNLE(AbstractSequential):
         key_fit, key_select = jr.split(key)
         joint, frame, rows = _energy_data(state)
         bases = in_one_view(frame.bases)
+        start = _warm_start(state, frame, rows)
         fit = fit_energies(
             key_fit,
             joint,
@@ -244,8 +245,8 @@ class SUNLE(AbstractSequential):
             rows,
             settings=settings,
             sees_theta=True,
-            start=_warm_start(state, frame, rows),
-            share=1.0 if state.carried is None else WARM_SHARE,
+            start=start,
+            share=1.0 if start is None else WARM_SHARE,
         )
         choice, _ = select_energy(key_select, joint, bases, fit, rows, settings.particles)
         return fit, choice, Carried.of(frame, fit.energies, fit.particles)

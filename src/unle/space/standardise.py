@@ -14,7 +14,8 @@ Three fits of these spaces to simulations differ in how much they do:
 * with `plain=True` they take means and standard deviations and nothing else, as the paper does;
 * `restandardise_theta`, `restandardise_x` change means and scales only.  Simulations gather around an observation and
   the old scales no longer fit.  The new coordinates are an affine change of the old ones, z = a + b z': networks can be
-  re-expressed exactly, and compiled functions serve again.
+  re-expressed exactly, and compiled functions serve again.  `bend_again` comes before, where data have outliers that
+  the old simulations had not: no affine change tames these.
 """
 
 from collections.abc import Sequence
@@ -24,12 +25,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from unle.compiling import on_device
 from unle.errors import InputError
 from unle.space.dependence import Blocks
-from unle.space.marginals import GAIN, ROWS, Cells, Marginals, choose_marginals, find_cells, identity_marginals
+from unle.space.marginals import (
+    GAIN,
+    IDENTITY,
+    LARGE_GAIN,
+    ROWS,
+    Cells,
+    Marginals,
+    choose_marginals,
+    find_cells,
+    identity_marginals,
+)
 
 # A spread below this fraction of the magnitude is rounding: about eight units in the last place of float32.
 CONSTANT = 1e-6
@@ -375,6 +386,31 @@ def restandardise_x(
         space,
         (standardiser, weights, offset, on_device(low, space.low.dtype), on_device(high, space.high.dtype)),
     )
+
+
+def bend_again(space: XSpace, x: ArrayLike, u: Float[np.ndarray, "n dim_x"] | float = 0.5) -> XSpace:
+    """Return the space with a marginal transform of these data where there was none and it gains much; others stay.
+
+    Much, since what is gained must be worth leaving the scale that earlier fits had.  Nothing changes where coordinates
+    are redundant: a linear relation would not survive.
+    """
+    old = space.standardiser
+    unbent = np.flatnonzero(np.asarray(old.marginals.kind) == IDENTITY)
+    if space.redundant or not len(unbent):
+        return space
+    y = space.cells.spread(np.asarray(x, float), u)[:, np.array(space.modelled)[unbent]]
+    chosen = choose_marginals(y, gain=LARGE_GAIN)
+    bent = unbent[np.asarray(chosen.kind) != IDENTITY]  # their old means and scales are in other units
+    marginals = jax.tree.map(lambda leaf, own: _replaced(leaf, unbent, own), old.marginals, chosen)
+    new = Standardiser(marginals, _replaced(old.mean, bent, 0.0), _replaced(old.scale, bent, 1.0))
+    return eqx.tree_at(lambda s: s.standardiser, space, new)
+
+
+def _replaced(values: Array, places: Int[np.ndarray, " m"], by: ArrayLike) -> Array:
+    """Return the values with others at some places; on the host, where there is nothing to compile."""
+    changed = np.array(values)
+    changed[places] = by
+    return on_device(changed, values.dtype)
 
 
 def affine_change(old: Standardiser, new: Standardiser) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:

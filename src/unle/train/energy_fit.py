@@ -326,8 +326,13 @@ def pair_particles(particles: object) -> tuple[Array, Array, Array] | None:
     return particles.positions, particles.log_weights, particles.energies
 
 
-def warm_start(carried: Carried, frame: Frame, *, pairs: int) -> WarmStart:
-    """Express energies and particles in new coordinates, for data of so many pairs, padding included."""
+def warm_start(carried: Carried, frame: Frame, *, pairs: int) -> WarmStart | None:
+    """Express energies and particles in new coordinates, for data of so many pairs, padding included.
+
+    None where marginal transforms have changed: no affine map leads from the old coordinates to the new ones.
+    """
+    if not eqx.tree_equal(*(one.x_space.standardiser.marginals for one in (carried.frame, frame))):
+        return None
     energies = _energies(carried.energies, carried.frame, frame)
     if carried.particles is None:
         return WarmStart(energies, None)
