@@ -87,3 +87,11 @@ def test_calm_data_bent_coordinates_and_relations_stay_what_they_were():
     assert eqx.tree_equal(bend_again(bent, 0.1 * later[::2] + 3.0), bent)
     related = fit_x_space(np.column_stack([later[:, 0], 2 * later[:, 0]]))
     assert eqx.tree_equal(bend_again(related, np.column_stack([later[:, 1], 2 * later[:, 1]])), related)
+
+
+def test_counts_keep_their_scale():
+    rng = np.random.default_rng(0)
+    old, later = fit_x_space(rng.poisson(3.0, size=(200, 1)).astype(float)), rng.poisson(3.0, size=(2000, 1)) * 1.0
+    later[::50] *= 10_000
+    assert old.cells.which == [0]
+    assert eqx.tree_equal(bend_again(old, later), old)

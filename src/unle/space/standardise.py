@@ -392,10 +392,11 @@ def bend_again(space: XSpace, x: ArrayLike, u: Float[np.ndarray, "n dim_x"] | fl
     """Return the space with a marginal transform of these data where there was none and it gains much; others stay.
 
     Much, since what is gained must be worth leaving the scale that earlier fits had.  Nothing changes where coordinates
-    are redundant: a linear relation would not survive.
+    are redundant: a linear relation would not survive.  Nor do counts and the like, which have no heavy tails to tame.
     """
     old = space.standardiser
-    unbent = np.flatnonzero(np.asarray(old.marginals.kind) == IDENTITY)
+    is_unbent = np.asarray(old.marginals.kind) == IDENTITY
+    unbent = np.flatnonzero(is_unbent & ~np.isin(np.array(space.modelled), space.cells.which))
     if space.redundant or not len(unbent):
         return space
     y = space.cells.spread(np.asarray(x, float), u)[:, np.array(space.modelled)[unbent]]
