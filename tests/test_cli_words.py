@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -90,6 +91,21 @@ def test_one_row_with_a_word_in_it_is_no_header(tmp_path):
         read_observation(str(path), None)
     path.write_text("a,b,c\n12,6,7\n")
     assert read_observation(str(path), None).names == ("a", "b", "c")
+
+
+def test_an_empty_cell_is_a_missing_number(tmp_path):
+    path = tmp_path / "x_o.csv"
+    path.write_text("a,b,c\n1.5,,3\n")
+    found = read_observation(str(path), None, gaps=True)
+    np.testing.assert_array_equal(found.rows, [[1.5, np.nan, 3.0]])
+    with pytest.raises(InputError, match="finite numbers"):
+        read_observation(str(path), None)
+    path.write_text("1,2,3,\n4,5,6,\n")  # commas at the end of every line
+    assert read_observation(str(path), None).rows.shape == (2, 3)
+    path.write_text("1, 2; 3\n")
+    assert read_observation(str(path), None).rows.tolist() == [[1, 2, 3]]
+    path.write_text("1 2 3\n")
+    assert read_observation(str(path), None).rows.tolist() == [[1, 2, 3]]
 
 
 def test_some_checks_alone_give_no_verdict_on_the_run(capsys):

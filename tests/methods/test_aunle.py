@@ -119,6 +119,7 @@ def test_the_base_is_kept_where_the_truth_is_gaussian(linear, bimodal):
         "outcome": None,
         "gain": 0.0,
         "log_z": [0.0, 0.0],
+        "recognised": "",
         "replaced": 0,
         "repeats": 1,
     }

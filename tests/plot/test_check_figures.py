@@ -164,3 +164,14 @@ def test_the_training_of_energies_and_of_flows_is_drawn():
     assert len(plot.training_path(training_health(energies)).axes) == 2
     flow = [{"stage": "descent", "step": 10 * i, "steps": 50, "held_out": 1 / i, "loss": 1 / i} for i in range(1, 6)]
     assert len(plot.training_path(training_health(flow)).axes) == 1
+
+
+def test_replicas_that_are_nearly_all_alike_do_not_stretch_the_axis():
+    rng = np.random.default_rng(5)
+    replicas = rng.normal(size=(400, 3))
+    replicas[:, 1] = rng.random(400) < 0.03  # yes or no, nearly always no
+    replicas[:, 2] = 7.0
+    arrays = {"replicas": replicas, "x_o": np.array([[0.5, 1.0, 7.0]]), "scores": rng.random(400)}
+    check = Check("predictive", "Posterior predictive check", "?", "good", {"energy_score": 0.5}, "", arrays)
+    low, high = plot.predictive(check).axes[0].get_ylim()
+    assert -10 < low < high < 10

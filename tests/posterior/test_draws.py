@@ -138,3 +138,10 @@ def test_arviz_gets_counts_as_integers_and_the_prior_if_it_is_given():
     assert draws.to_arviz(counts + 0.5).observed_data["x"].dtype == float
     with pytest.raises(InputError, match="a prior of rate; got one of speed"):
         draws.to_arviz(prior=unle.Prior({"speed": dist.Normal(0.0, 1.0)}))
+
+
+def test_draws_are_not_written_as_netcdf_into_a_table(tmp_path):
+    draws = Draws(np.zeros((2, 10, 1)), ("a",), np.zeros((1, 1)), seed=0)
+    with pytest.raises(InputError, match="draws.nc; got draws.csv; for tables try draws.to_pandas"):
+        draws.save(tmp_path / "draws.csv")
+    assert not list(tmp_path.iterdir())

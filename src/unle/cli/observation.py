@@ -1,6 +1,7 @@
 """The observation x_o from the command line: a file of numbers, or the number of a task's observation."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,7 +90,9 @@ def as_observation(values: Any, source: str, *, gaps: bool = False) -> Observati
 
 def _text(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     lines = [line.split("#")[0].strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    cells = [line.replace(",", " ").replace(";", " ").split() for line in lines if line]
+    cells = [_cells(line) for line in lines if line]
+    if cells and all(len(row) > 1 and not row[-1] for row in cells):  # every line ends with a comma
+        cells = [row[:-1] for row in cells]
     names: tuple[str, ...] = ()
     is_header = len(cells) > 1 or not any(map(_is_number, cells[0] if cells else []))
     if cells and path.suffix == ".csv" and is_header and not all(map(_is_number, cells[0])):
@@ -102,9 +105,14 @@ def _text(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     return rows, names if len(names) == rows.shape[-1] else ()
 
 
+def _cells(line: str) -> list[str]:
+    """Split at commas or semicolons, where an empty cell is a missing number; or else at spaces."""
+    return [cell.strip() for cell in re.split("[,;]", line)] if re.search("[,;]", line) else line.split()
+
+
 def _number(cell: str) -> float:
-    """Return a number; R writes NA for one that is missing."""
-    return float("nan") if cell == "NA" else float(cell)
+    """Return a number; one that is missing is NA in files of R, and an empty cell in those of pandas."""
+    return float("nan") if cell in ("NA", "") else float(cell)
 
 
 def _is_number(cell: str) -> bool:

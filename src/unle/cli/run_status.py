@@ -12,7 +12,7 @@ from typing import Any
 
 from unle.store import RoundCount, RunDirectory, held, last_held_here, last_holder, peek_simulations, read_counts
 
-SILENCE = 60.0  # seconds without a change that are worth a word
+SILENCE = 300.0  # seconds without a change that are worth a word
 LONG_SILENCE = 120.0  # seconds after which a lock that cannot be seen from this machine is taken for released
 ENDED = ("finished", "stopped")
 

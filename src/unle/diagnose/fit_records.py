@@ -165,7 +165,10 @@ def _training_advice(verdicts: dict[str, Verdict], kept: str, gain: float, *, fe
     if verdicts["unfinished"] != "good":
         return "The held-out likelihood was still rising when the steps ran out: fit again with more --iterations."
     if kept == "none":
-        return "The energies did not beat the base on held-out rows, which was kept alone."
+        return (
+            "No energy was kept: on held-out rows a base alone is as good, or better. The curve is of energies that "
+            "were tried."
+        )
     if gain < LITTLE:
         return (
             "The energies hardly beat the fitted Gaussian on held-out rows: it is nearly right, or there are too few "

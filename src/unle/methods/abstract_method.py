@@ -42,7 +42,9 @@ def no_metrics(**record: Any) -> None:
     """Write nothing down."""
 
 
-def record_fit(metrics: Callable[..., None], selected: Selected, certificate: Certificate, **more: Any) -> None:
+def record_fit(
+    metrics: Callable[..., None], selected: Selected, certificate: Certificate, x_space: XSpace, **more: Any
+) -> None:
     """Write down what a fit came to, and what stands behind it."""
     choice, numbers = selected.choice, certificate._asdict()
     nats, error = numbers.pop("information"), numbers.pop("information_error")
@@ -56,6 +58,7 @@ def record_fit(metrics: Callable[..., None], selected: Selected, certificate: Ce
         noise=selected.noise,
         autoregressive=selected.is_autoregressive,
         sentence=selected.sentence,
+        recognised=x_space.peculiarities,
         outcome=selected.fit.outcome.name,
         gain=choice.gain,
         replaced=choice.replaced,

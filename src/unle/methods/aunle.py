@@ -156,7 +156,8 @@ class AUNLE(AbstractAmortised):
         certificate = certificate_of(selected.choice, pairs.rows)
         if pairs.rows.stream is not None:
             metrics(stage="stream", window=len(pairs.rows.t), taken=pairs.rows.stream.taken)
-        record_fit(metrics, selected, certificate, repeats=bases.repeats if isinstance(bases, Repeated) else 1)
+        repeats = bases.repeats if isinstance(bases, Repeated) else 1
+        record_fit(metrics, selected, certificate, pairs.x_space, repeats=repeats)
         tell_user(selected, certificate, pairs.x_space)
         ensemble = selected.choice.ensemble(pairs.theta_space, pairs.x_space)
         # A joint model over the prior, fitted to valid rows, has learned p(valid, x | theta): the probability that a

@@ -285,7 +285,7 @@ class SUNLE(AbstractSequential):
         # Within a narrow last region data may say little about theta, and rightly so: no warning here.
         certificate = certificate_of(selected.choice, rows)._replace(information=None)
         tell_user(selected, certificate, frame.x_space)
-        record_fit(metrics, selected, certificate)
+        record_fit(metrics, selected, certificate, frame.x_space)
         record_validity(metrics, state.fitting.validity)
         return selected
 

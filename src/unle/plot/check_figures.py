@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from unle.diagnose import Check
 from unle.errors import InputError
@@ -49,7 +50,7 @@ def predictive(check: Check):
 
     replicas, x_o = np.asarray(check.arrays["replicas"], float), np.asarray(check.arrays["x_o"], float)
     centre = np.median(replicas, axis=0)
-    spread = np.maximum((np.quantile(replicas, 0.84, axis=0) - np.quantile(replicas, 0.16, axis=0)) / 2, 1e-12)
+    spread = _spread(replicas)
     low, first, third, high = (np.quantile(replicas, [0.025, 0.25, 0.75, 0.975], axis=0) - centre) / spread
     place = np.arange(1, replicas.shape[1] + 1)
     with new_figure(7.6, 3.0) as figure:
@@ -71,6 +72,14 @@ def predictive(check: Check):
         right.axvline(check.numbers["energy_score"], color=EXACT, label="x_o")
         right.set(xlabel="energy score", yticks=[])
     return figure
+
+
+def _spread(replicas: Float[np.ndarray, "n data"]) -> Float[np.ndarray, " data"]:
+    """Return half the width of the middle 68 % of each coordinate; the standard deviation, or 1, if that is zero."""
+    middle = (np.quantile(replicas, 0.84, axis=0) - np.quantile(replicas, 0.16, axis=0)) / 2
+    sd = replicas.std(axis=0)
+    rounding = 1e-6 * np.abs(replicas).max(axis=0)
+    return np.where(middle > rounding, middle, np.where(sd > rounding, sd, 1.0))
 
 
 def sampler_path(check: Check):

@@ -184,6 +184,11 @@ class Draws:
     def save(self, path: str | Path) -> Path:
         """Write the draws as NetCDF, group `posterior`, readable by ArviZ and xarray."""
         path = Path(path)
+        if path.suffix in (".csv", ".txt", ".npy", ".npz", ".json", ".parquet"):
+            raise InputError(
+                f"expected a file of NetCDF, such as {path.with_suffix('.nc').name}; got {path.name}; "
+                "for tables try draws.to_pandas().to_csv(path), or np.save(path, draws)."
+            )
         temporary = path.with_name(path.name + ".part")
         try:
             self.to_arviz().to_netcdf(temporary, engine="h5netcdf")

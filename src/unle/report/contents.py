@@ -8,7 +8,7 @@ as they are.
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -236,11 +236,18 @@ def contents(run: RunDirectory, posterior: Posterior, draws: Draws | None, findi
         "stages": [(name, f"{seconds:.1f}") for name, seconds in stages.items()],
         "total": f"{sum(stages.values()):.0f}",
         "making": _making(metrics, stages),
+        "learned": _learned(metrics),
         "rounds": _rounds(rows, x_o),
         "command": command(settings, str(run.path)),
         "made_by": command(settings, str(run.path), again=False),
         "directory": str(run.path),
     }
+
+
+def _learned(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what the fit said of itself: what it took the data for, and what it kept."""
+    fitted = next((record for record in metrics[::-1] if record.get("stage") == "fitted"), {})
+    return [str(fitted[name]) for name in ("recognised", "sentence") if fitted.get(name)]
 
 
 def _simulations(tally: Tally, dim_x: int) -> dict[str, Any]:
