@@ -375,7 +375,7 @@ def test_wrong_arguments_are_named():
         method.run([0.0], budget=100, rounds=[50, 40])
     with pytest.raises(InputError, match="expected a simulator"):
         tiny(None).run([0.0], budget=100)
-    with pytest.raises(InputError, match="as x_o"):
+    with pytest.raises(InputError, match="expected an observation of length 1, as the simulations; got 2"):
         method.run([0.0, 1.0], budget=100, rounds=2)
     with pytest.raises((InputError, TypeError)):  # the second by the type checker of the tests
         tiny(curved, proposals="yes")
