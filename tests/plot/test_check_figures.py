@@ -175,3 +175,15 @@ def test_replicas_that_are_nearly_all_alike_do_not_stretch_the_axis():
     check = Check("predictive", "Posterior predictive check", "?", "good", {"energy_score": 0.5}, "", arrays)
     low, high = plot.predictive(check).axes[0].get_ylim()
     assert -10 < low < high < 10
+
+
+def test_a_legend_of_long_names_fits_into_its_figure():
+    rng = np.random.default_rng(0)
+    names = ["infected", "days in bed", "log(hazard ratio)", "shape", "a name that is rather long"]
+    truth, draws = rng.normal(size=(50, 5)), rng.normal(size=(50, 20, 5))
+    heights = {"heights": np.zeros((50, 20)), "true_height": np.zeros(50)}
+    figure = plot.rank_curves(sbc(Calibration.of_draws(truth, truth, draws, names=names, **heights)))
+    figure.canvas.draw()
+    legend = figure.legends[0].get_window_extent()
+    assert legend.x0 >= 0
+    assert legend.x1 <= figure.bbox.x1

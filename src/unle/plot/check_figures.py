@@ -19,6 +19,10 @@ from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, clear_to, new_figure
 
 SIZE = (4.4, 2.8)  # inches
 SHOWN = 40  # coordinates that get a box; more are drawn as bands
+ACROSS, HANDLE = (
+    60,
+    8,
+)  # letters that fit beside each other in the legend of a small figure; those of a line and its gaps
 POINTS = 99
 BINS = 20
 MOST_NAMED = 6  # curves with a name of their own
@@ -277,7 +281,9 @@ def rank_curves(check: Check):
             label = plain_label(_names(check, levels.shape[1])[i]) if named else None
             axis.plot(grid, curve - grid, color=colour, lw=1.2 if named else 0.8, label=label)
         axis.set(xlim=(0, 1), xlabel="level of the truth", ylabel="share of truths below, minus level")
-        figure.legend(loc="outside upper center", ncols=4)
+        handles, labels = axis.get_legend_handles_labels()
+        columns = ACROSS // (max(map(len, labels)) + HANDLE)
+        figure.legend(handles, labels, loc="outside upper center", ncols=min(max(columns, 1), 4))
     return figure
 
 
