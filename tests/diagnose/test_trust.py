@@ -95,6 +95,18 @@ def test_energies_that_were_thrown_away_do_no_harm():
     assert "No energy was kept" in check.advice
 
 
+def test_an_earlier_training_on_another_base_is_not_judged():
+    earlier, later = (
+        [{"stage": "training", "chunk": i, "gain": 0.1 * i, "gap": gap, "ess": 0.9, "recoveries": 0} for i in range(6)]
+        for gap in (99.0, 0.0)
+    )
+    fitted = {"stage": "fitted", "energy": "full", "gain": 0.5}
+    check = trust.training_health([*earlier, *later, fitted])
+    assert check.verdict == "good"
+    assert len(check.arrays["gain"]) == 6
+    assert trust.training_health([*later, *earlier, fitted]).verdict == "bad"
+
+
 def test_the_energy_that_was_kept_is_judged_by_its_own_training():
     kinds = {"theta-free": (False, False), "continued": (True, True), "full": (True, False)}
     records = [

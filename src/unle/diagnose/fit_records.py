@@ -98,7 +98,7 @@ def training_health(metrics: Sequence[Mapping[str, Any]]) -> Check:
     fitted = next((record for record in metrics[::-1] if record.get("stage") == "fitted"), {})
     kept = str(fitted.get("energy", "full"))
     shown = "full" if kept == "none" else kept
-    chunks = [record for record in training if _kind(record) == shown] or training
+    chunks = last_training([record for record in training if _kind(record) == shown] or training)
     gain, gap = (np.array([float(record[name]) for record in chunks]) for name in ("gain", "gap"))
     best = int(np.nanargmax(gain)) if np.isfinite(gain).any() else len(gain) - 1
     until = max(best + 1, min(LAST, len(gain)))
@@ -127,6 +127,18 @@ def training_health(metrics: Sequence[Mapping[str, Any]]) -> Check:
     fell = bool(len(gain) - 1 - best >= LAST and gain[-1] < gain[best] - LITTLE)
     advice = _training_advice(verdicts, kept, total, fell=fell)
     return TRAINING.result(worst(list(verdicts.values())), numbers, advice, {"gain": gain, "gap": gap})
+
+
+def last_training(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the chunks of the last training: energies of one kind are trained again on other bases, or in every round.
+
+    Example:
+        >>> [record["gain"] for record in last_training([{"chunk": c, "gain": g} for c, g in [(0, 1), (1, 2), (0, 3)]])]
+        [3]
+    """
+    numbers = [int(record.get("chunk", k)) for k, record in enumerate(records)]
+    starts = [k for k in range(1, len(numbers)) if numbers[k] <= numbers[k - 1]]
+    return list(records[starts[-1] if starts else 0 :])
 
 
 def _kind(record: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unle.diagnose import Rounds
+from unle.diagnose.fit_records import last_training
 from unle.errors import InputError
 from unle.plot.style import EXACT, LEARNED, new_figure
 
@@ -50,7 +51,8 @@ def training_curves(metrics: Sequence[Mapping[str, Any]]):
         axes = figure.subplots(1, len(TRAINING_PANELS))
         for axis, (quantity, title) in zip(axes, TRAINING_PANELS, strict=True):
             for kind, label, colour, dashes in curves:
-                chosen = [r for r in records if (bool(r["sees_theta"]), bool(r.get("continued", False))) == kind]
+                alike = [r for r in records if (bool(r["sees_theta"]), bool(r.get("continued", False))) == kind]
+                chosen = last_training(alike)
                 if chosen and quantity in chosen[0]:  # chains have no weights, so that nothing is said of these
                     chunks = [record["chunk"] + 1 for record in chosen]
                     heights = [float(record[quantity]) for record in chosen]
