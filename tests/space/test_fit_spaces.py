@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unle.space import affine_change, bend_again, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
+from unle.space import add_transforms, affine_change, fit_theta_space, fit_x_space, restandardise_theta, restandardise_x
 
 
 @eqx.filter_jit
@@ -62,7 +62,7 @@ def calm_then_wild(n=1500, unit=1.0):
 
 def test_outliers_that_come_later_are_drawn_in():
     old, later = calm_then_wild()
-    before, after = restandardise_x(old, later), restandardise_x(bend_again(old, later), later)
+    before, after = restandardise_x(old, later), restandardise_x(add_transforms(old, later), later)
     assert np.abs(before.forward_table(later)).max() > 100  # an affine map does not help
     assert np.abs(after.forward_table(later)).max() < 15
     assert after.standardiser.marginals.names() == ("identity", "asinh")
@@ -75,18 +75,18 @@ def test_units_do_not_matter_where_transforms_are_chosen_again():
     w = []
     for unit in (1.0, 1e8, 1e-8):
         old, later = calm_then_wild(unit=unit)
-        w.append(restandardise_x(bend_again(old, later), later).forward_table(later))
+        w.append(restandardise_x(add_transforms(old, later), later).forward_table(later))
     np.testing.assert_allclose(w[1], w[0], atol=1e-4)
     np.testing.assert_allclose(w[2], w[0], atol=1e-4)
 
 
-def test_calm_data_bent_coordinates_and_relations_stay_what_they_were():
+def test_calm_data_transformed_coordinates_and_relations_stay_what_they_were():
     old, later = calm_then_wild()
-    assert eqx.tree_equal(bend_again(old, np.clip(later, -0.3, 0.3)), old)
+    assert eqx.tree_equal(add_transforms(old, np.clip(later, -0.3, 0.3)), old)
     bent = fit_x_space(later)
-    assert eqx.tree_equal(bend_again(bent, 0.1 * later[::2] + 3.0), bent)
+    assert eqx.tree_equal(add_transforms(bent, 0.1 * later[::2] + 3.0), bent)
     related = fit_x_space(np.column_stack([later[:, 0], 2 * later[:, 0]]))
-    assert eqx.tree_equal(bend_again(related, np.column_stack([later[:, 1], 2 * later[:, 1]])), related)
+    assert eqx.tree_equal(add_transforms(related, np.column_stack([later[:, 1], 2 * later[:, 1]])), related)
 
 
 def test_counts_keep_their_scale():
@@ -94,4 +94,4 @@ def test_counts_keep_their_scale():
     old, later = fit_x_space(rng.poisson(3.0, size=(200, 1)).astype(float)), rng.poisson(3.0, size=(2000, 1)) * 1.0
     later[::50] *= 10_000
     assert old.cells.which == [0]
-    assert eqx.tree_equal(bend_again(old, later), old)
+    assert eqx.tree_equal(add_transforms(old, later), old)

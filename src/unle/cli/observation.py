@@ -90,7 +90,7 @@ def as_observation(values: Any, source: str, *, gaps: bool = False) -> Observati
 
 def _text(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     lines = [line.split("#")[0].strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    cells = [_cells(line) for line in lines if line]
+    cells = [_split(line) for line in lines if line]
     if cells and all(len(row) > 1 and not row[-1] for row in cells):  # every line ends with a comma
         cells = [row[:-1] for row in cells]
     names: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ def _text(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     return rows, names if len(names) == rows.shape[-1] else ()
 
 
-def _cells(line: str) -> list[str]:
+def _split(line: str) -> list[str]:
     """Split at commas or semicolons, where an empty cell is a missing number; or else at spaces."""
     return [cell.strip() for cell in re.split("[,;]", line)] if re.search("[,;]", line) else line.split()
 

@@ -146,7 +146,7 @@ class AUNLE(AbstractAmortised):
         pairs = self._standardise(key_split, simulations, memory)
         bases = self._better_in_turn(key_base, self._fit_bases(key_base, pairs), pairs, shortest=SHORTEST_SERIES)
         selected = self._train_energies(key_energy, pairs, bases, metrics)
-        # What Gaussian bases miss, bases that are not Gaussian may describe better than energies; sharp ends they do.
+        # Mixtures, one coordinate after the other, may describe what Gaussian bases miss better than energies do.
         if not selected.base_is_enough or ends_early(bases, pairs.rows):
             in_turn = self._better_in_turn(key_base, bases, pairs, shortest=1, gains=selected.choice.rows)
             if in_turn is not bases:

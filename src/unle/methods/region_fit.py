@@ -37,7 +37,7 @@ from unle.models import (
     with_validity,
 )
 from unle.simulators import Simulations
-from unle.space import ThetaSpace, XSpace, bend_again, restandardise_theta, restandardise_x
+from unle.space import ThetaSpace, XSpace, add_transforms, restandardise_theta, restandardise_x
 from unle.train import (
     SHORTEST_SERIES,
     AbstractBaseTraining,
@@ -210,7 +210,7 @@ def _restandardise(first: XSpace, x: Float[np.ndarray, "n dim_x"], u: Float[np.n
 
     The few simulations of the first round may have shown no outliers where there are some: transforms are chosen again.
     """
-    first = bend_again(first, x, u)
+    first = add_transforms(first, x, u)
     space = restandardise_x(first, x, u)
     columns, old = np.array((*first.modelled, *first.redundant)), space.standardiser
     spread = np.std(old.forward_table(first.cells.spread(x, u)[:, columns]), axis=0)

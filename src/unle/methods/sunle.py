@@ -266,7 +266,7 @@ class SUNLE(AbstractSequential):
         with self._sampler_compiled(state, settings):
             selected = select(frame.bases, start=start)
         if self._may_be_autoregressive and (not selected.base_is_enough or ends_early(frame.bases, rows)):
-            # What the bases miss, others may describe better than energies: see `unle.methods.aunle`.
+            # Mixtures may describe what the bases miss better than energies do: see `unle.methods.aunle`.
             in_turn = autoregressive_or(
                 frame.bases,
                 jr.fold_in(key, 1),

@@ -19,10 +19,8 @@ from unle.plot.style import EXACT, FAINT, LEARNED, THIRD, clear_to, new_figure
 
 SIZE = (4.4, 2.8)  # inches
 SHOWN = 40  # coordinates that get a box; more are drawn as bands
-ACROSS, HANDLE = (
-    60,
-    8,
-)  # letters that fit beside each other in the legend of a small figure; those of a line and its gaps
+ACROSS = 60  # letters that fit beside each other in the legend of a small figure
+HANDLE = 8  # letters that the line before a name takes, with its gaps
 POINTS = 99
 BINS = 20
 MOST_NAMED = 6  # curves with a name of their own

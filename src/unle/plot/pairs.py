@@ -49,7 +49,7 @@ def credible_levels(
     """
     from scipy.ndimage import gaussian_filter
 
-    limits = _within(values, limits)
+    limits = _end_at_draws(values, limits)
     counts, x, y = np.histogram2d(values[:, 0], values[:, 1], bins=CELLS, range=limits)
     blur = SMOOTHER * _best_blur(values, limits)
     density = gaussian_filter(counts, blur, mode="reflect").T  # reflected: draws pile up at the ends of a prior
@@ -60,7 +60,7 @@ def credible_levels(
     return (x[1:] + x[:-1]) / 2, (y[1:] + y[:-1]) / 2, density, levels
 
 
-def _within(values: Float[np.ndarray, "n 2"], limits: Sequence[tuple[float, float]]) -> tuple:
+def _end_at_draws(values: Float[np.ndarray, "n 2"], limits: Sequence[tuple[float, float]]) -> tuple:
     """Return limits that no draw lies beyond, so that areas end where the draws do: at the walls of a prior."""
     found = []
     for column, (low, high) in zip(values.T, limits, strict=True):

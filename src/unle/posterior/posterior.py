@@ -302,16 +302,16 @@ def _described(likelihood: Any) -> str:
     if inside is not None:
         return f"{name} of {_described(inside)}"
     model = getattr(likelihood, "models", getattr(likelihood, "model", None))
-    parts = [_kinds(getattr(model, part)) for part in ("base", "energy") if hasattr(model, part)]
+    parts = [_type_names(getattr(model, part)) for part in ("base", "energy") if hasattr(model, part)]
     members = np.shape(getattr(likelihood, "log_z", 0.0))
     parts = [f"{members[0]} member" + "s" * (members[0] != 1), *parts] if members else parts
     return f"{name} ({', '.join(parts)})" if parts else name
 
 
-def _kinds(part: Any) -> str:
+def _type_names(part: Any) -> str:
     """Name a part of a model, and what it is put around: `OneView of Autoregressive`."""
     inside = getattr(part, "base", None)
-    return type(part).__name__ + (f" of {_kinds(inside)}" if inside is not None else "")
+    return type(part).__name__ + (f" of {_type_names(inside)}" if inside is not None else "")
 
 
 @eqx.filter_jit

@@ -14,8 +14,8 @@ Three fits of these spaces to simulations differ in how much they do:
 * with `plain=True` they take means and standard deviations and nothing else, as the paper does;
 * `restandardise_theta`, `restandardise_x` change means and scales only.  Simulations gather around an observation and
   the old scales no longer fit.  The new coordinates are an affine change of the old ones, z = a + b z': networks can be
-  re-expressed exactly, and compiled functions serve again.  `bend_again` comes before, where data have outliers that
-  the old simulations had not: no affine change tames these.
+  re-expressed exactly, and compiled functions serve again.  `add_transforms` comes before, where data have outliers
+  that the old simulations had not: no affine change draws these in.
 """
 
 from collections.abc import Sequence
@@ -388,22 +388,22 @@ def restandardise_x(
     )
 
 
-def bend_again(space: XSpace, x: ArrayLike, u: Float[np.ndarray, "n dim_x"] | float = 0.5) -> XSpace:
+def add_transforms(space: XSpace, x: ArrayLike, u: Float[np.ndarray, "n dim_x"] | float = 0.5) -> XSpace:
     """Return the space with a marginal transform of these data where there was none and it gains much; others stay.
 
     Much, since what is gained must be worth leaving the scale that earlier fits had.  Nothing changes where coordinates
     are redundant: a linear relation would not survive.  Nor do counts and the like, which have no heavy tails to tame.
     """
     old = space.standardiser
-    is_unbent = np.asarray(old.marginals.kind) == IDENTITY
-    unbent = np.flatnonzero(is_unbent & ~np.isin(np.array(space.modelled), space.cells.which))
-    if space.redundant or not len(unbent):
+    is_plain = np.asarray(old.marginals.kind) == IDENTITY
+    plain = np.flatnonzero(is_plain & ~np.isin(np.array(space.modelled), space.cells.which))
+    if space.redundant or not len(plain):
         return space
-    y = space.cells.spread(np.asarray(x, float), u)[:, np.array(space.modelled)[unbent]]
+    y = space.cells.spread(np.asarray(x, float), u)[:, np.array(space.modelled)[plain]]
     chosen = choose_marginals(y, gain=LARGE_GAIN)
-    bent = unbent[np.asarray(chosen.kind) != IDENTITY]  # their old means and scales are in other units
-    marginals = jax.tree.map(lambda leaf, own: _replaced(leaf, unbent, own), old.marginals, chosen)
-    new = Standardiser(marginals, _replaced(old.mean, bent, 0.0), _replaced(old.scale, bent, 1.0))
+    transformed = plain[np.asarray(chosen.kind) != IDENTITY]  # their old means and scales are in other units
+    marginals = jax.tree.map(lambda leaf, own: _replaced(leaf, plain, own), old.marginals, chosen)
+    new = Standardiser(marginals, _replaced(old.mean, transformed, 0.0), _replaced(old.scale, transformed, 1.0))
     return eqx.tree_at(lambda s: s.standardiser, space, new)
 
 
