@@ -1,14 +1,18 @@
 """Measure SUNLE on the pyloric network: every round, and then the posterior itself.
 
     python scripts/pyloric_sunle.py --seed 3 --first 50000 --rounds 10 --size 10000 --resimulate 10000
+    python scripts/pyloric_sunle.py --seed 3 --paper
     python scripts/pyloric_sunle.py --engine cpu --workers 8 --first 10000 --rounds 2 --size 1000 --resimulate 1000
     python scripts/pyloric_sunle.py --show a.json b.json --figure rounds.png
 
-The first is a run like those in docs/pyloric.md: minutes on a GPU. The second makes do with CPU cores, and needs
+The first is a run like those in docs/pyloric.md: minutes on a GPU. The third makes do with CPU cores, and needs
 Numba; the first round has to bring 32 valid simulations, of which the prior has one in a hundred.
 
+`--paper` is `SUNLE.paper` with the paper's settings for this network, on the same schedule of rounds.
+
 Prints a line per round, and whether the energies were kept. Then draws of the posterior are simulated once more: the
-share of those that are valid, and near x_o, should be what the fitted P(valid given theta) predicts at these draws.
+share of those that are valid, and near x_o, should be what the fitted P(valid given theta) predicts at these draws
+(not looked at with `--paper`).
 
 `--json` keeps the results; the last line runs nothing and draws such files beside the published curves.
 """
@@ -26,12 +30,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import unle
+from unle.methods.rounds import RoundState
 from unle.simulators import Simulations, simulate_at
 from unle_bench import Task
 from unle_bench.paper.pyloric_figures import energy_score, prior_scale, published_curves
 from unle_bench.plot import RoundCurve, round_curves
 
 Simulate = Callable[[np.ndarray, int], Simulations]  # of parameters and the number of a round
+PAPER = {"width": 300, "depth": 9, "learning_rate": 1e-4}  # the paper's settings for this network
 
 
 def simulator_of(task: Task, engine: str, *, seed: int, workers: int | None) -> Simulate:
@@ -41,17 +47,20 @@ def simulator_of(task: Task, engine: str, *, seed: int, workers: int | None) -> 
     return lambda theta, number: simulate_at(task.on_device, theta, seed=seed, round=number)
 
 
-def measure(task: Task, sizes: list[int], simulate: Simulate, *, resimulate: int, seed: int) -> dict[str, Any]:
-    """Run SUNLE with its defaults, print what happens, and return it.
+def measure(
+    task: Task, sunle: Any, sizes: list[int], simulate: Simulate, *, resimulate: int, seed: int
+) -> dict[str, Any]:
+    """Run SUNLE, print what happens, and return it.
 
     Args:
         task: the network.
+        sunle: `unle.SUNLE(prior)` or `unle.SUNLE.paper(prior)`.
         sizes: simulations of each round, the first from the prior.
         simulate: of `simulator_of`.
         resimulate: draws of the posterior that are simulated once more.
         seed: of everything.
     """
-    sunle, x_o, begin = unle.SUNLE(task.prior), task.observation(1), time.perf_counter()
+    x_o, begin = task.observation(1), time.perf_counter()
     state = sunle.begin(x_o, budget=sum(sizes), rounds=sizes, seed=seed)
     rounds, fitted, scale = [], {}, None
     for number in range(len(sizes)):
@@ -78,15 +87,17 @@ def measure(task: Task, sizes: list[int], simulate: Simulate, *, resimulate: int
     theta = np.random.default_rng(seed).permutation(theta)[:resimulate]  # there may be more, island by island
     drawing = time.perf_counter() - start
     simulations = simulate(theta, len(sizes))  # a round of its own: fresh noise
-    near = float(state.fitting.near(simulations).mean())
-    expected = predicted(state.fitting.validity, theta)
-    final = {**scored(simulations, scale), "near": near, "predicted": expected, "draw_s": drawing}
+    final = {**scored(simulations, scale), "draw_s": drawing}
     total = time.perf_counter() - begin
     print(line("posterior", final))
-    print(f"P(valid and near x_o), predicted at these draws {final['predicted']:.4f}, observed {near:.4f}"
-          f" (standard error {np.sqrt(near * (1 - near) / resimulate):.4f})")  # fmt: skip
+    if isinstance(state, RoundState):
+        near = float(state.fitting.near(simulations).mean())
+        final |= {"near": near, "predicted": predicted(state.fitting.validity, theta)}
+        print(f"P(valid and near x_o), predicted at these draws {final['predicted']:.4f}, observed {near:.4f}"
+              f" (standard error {np.sqrt(near * (1 - near) / resimulate):.4f})")  # fmt: skip
     print(f"{total:.0f} s in all")
     energies = {"kept": fitted["energy"], "gain": float(fitted["gain"]), "train_s": training}
+    energies |= {"recoveries": fitted["recoveries"]} if "recoveries" in fitted else {}
     return {"seed": seed, "sizes": sizes, "rounds": rounds, "energies": energies, "posterior": final, "total_s": total}
 
 
@@ -112,7 +123,7 @@ def figure_of(results: list[dict[str, Any]]) -> Any:
         before = np.cumsum(result["sizes"])[:-1].astype(float)
         rounds = result["rounds"][1:]
         valid, energy = (np.array([facts[name] for facts in rounds]) for name in ("valid", "energy_score"))
-        curves.append(RoundCurve(f"unle, {sum(result['sizes']):,}, seed {result['seed']}", before, valid, energy))
+        curves.append(RoundCurve(f"{result.get('method', 'unle')}, {sum(result['sizes']):,}, seed {result['seed']}", before, valid, energy))
     return round_curves(curves, points=points)
 
 
@@ -131,6 +142,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="after the first")
     parser.add_argument("--size", type=int, default=10_000, help="simulations of each of them")
     parser.add_argument("--resimulate", type=int, default=10_000, help="draws of the posterior, simulated once more")
+    parser.add_argument("--paper", action="store_true", help="SUNLE as the paper prints it")
     parser.add_argument("--engine", choices=["jax", "cpu"], default="jax")
     parser.add_argument("--workers", type=int, help="processes, with --engine cpu")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
@@ -143,10 +155,11 @@ def main() -> None:
     task = unle.task("pyloric")
     simulate = simulator_of(task, chosen.engine, seed=chosen.seed, workers=chosen.workers)
     sizes = [chosen.first, *[chosen.size] * chosen.rounds]
-    result = measure(task, sizes, simulate, resimulate=chosen.resimulate, seed=chosen.seed)
-    device = jax.devices()[0].device_kind
+    sunle = unle.SUNLE.paper(task.prior, **PAPER) if chosen.paper else unle.SUNLE(task.prior)
+    result = measure(task, sunle, sizes, simulate, resimulate=chosen.resimulate, seed=chosen.seed)
+    origin = {"method": "sunle-paper" if chosen.paper else "unle", "device": jax.devices()[0].device_kind}
     if chosen.json:
-        chosen.json.write_text(json.dumps({"device": device, "engine": chosen.engine, **result}, indent=1) + "\n")
+        chosen.json.write_text(json.dumps({**origin, "engine": chosen.engine, **result}, indent=1) + "\n")
     if chosen.figure:
         figure_of([result]).savefig(chosen.figure)
 

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from unle.cli import app
-from unle.methods import SUNLE, rounds
+from unle.methods import SUNLE, region_fit
 from unle.models import EnergyModel, Ensemble, NoEnergy, Region, with_validity
 from unle.posterior import Chains, Draws, Posterior, TemperedSmc
 from unle.samplers import RandomWalk
@@ -115,7 +115,7 @@ def test_the_script_measures_rounds_energies_and_the_posterior(task, tmp_path, m
     }
     monkeypatch.setattr(script.unle, "SUNLE", partial(SUNLE, members=2, **small))
     quick = partial(fit_validity, settings=ValidityTraining(members=2, width=16, depth=2, iterations=300))
-    monkeypatch.setattr(rounds, "fit_validity", quick)
+    monkeypatch.setattr(region_fit, "fit_validity", quick)
     options = ["--engine", "cpu", "--first", "300", "--rounds", "1", "--size", "200", "--resimulate", "400"]
     monkeypatch.setattr("sys.argv", [str(path), *options, "--json", str(tmp_path / "r.json")])
     script.main()
