@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from unle.cli import app
 from unle.methods import SUNLE, region_fit
 from unle.models import EnergyModel, Ensemble, NoEnergy, Region, with_validity
-from unle.posterior import Chains, Draws, Posterior, TemperedSmc
+from unle.posterior import Chains, Draws, Posterior, TemperedSmc, WalkingExchange
 from unle.samplers import RandomWalk
 from unle.simulators import simulate_into
 from unle.space import fit_theta_space, fit_x_space
@@ -128,3 +128,21 @@ def test_the_script_measures_rounds_energies_and_the_posterior(task, tmp_path, m
     assert final["energy_score"] < record["rounds"][0]["energy_score"]
     assert 0 < final["predicted"] < 1
     assert f"{final['predicted']:.4f}" in lines[4]
+
+
+def test_the_script_runs_the_algorithm_of_the_paper(task, tmp_path, monkeypatch):
+    path = Path(__file__).parents[3] / "scripts" / "pyloric_sunle.py"
+    spec = importlib.util.spec_from_file_location("pyloric_sunle", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    few = WalkingExchange(chains=20, warm_up=20, thin=20)
+    paper = SUNLE.paper(task.prior, **script.PAPER | {"width": 10, "depth": 1, "iterations": 20})
+    monkeypatch.setattr(script.unle.SUNLE, "paper", lambda prior, **settings: replace(paper, exchange=few))
+    options = ["--paper", "--engine", "cpu", "--first", "300", "--rounds", "1", "--size", "200", "--resimulate", "400"]
+    monkeypatch.setattr("sys.argv", [str(path), *options, "--json", str(tmp_path / "r.json")])
+    script.main()
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert record["method"] == "sunle-paper"
+    assert [one["simulations"] for one in record["rounds"]] == [300, 200]
+    assert "predicted" not in record["posterior"]
+    assert record["energies"]["kept"] == "as printed"
