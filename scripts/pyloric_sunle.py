@@ -161,7 +161,7 @@ def main() -> None:
     if chosen.json:
         chosen.json.write_text(json.dumps({**origin, "engine": chosen.engine, **result}, indent=1) + "\n")
     if chosen.figure:
-        figure_of([result]).savefig(chosen.figure)
+        figure_of([{**origin, **result}]).savefig(chosen.figure)
 
 
 if __name__ == "__main__":
