@@ -123,7 +123,8 @@ def figure_of(results: list[dict[str, Any]]) -> Any:
         before = np.cumsum(result["sizes"])[:-1].astype(float)
         rounds = result["rounds"][1:]
         valid, energy = (np.array([facts[name] for facts in rounds]) for name in ("valid", "energy_score"))
-        curves.append(RoundCurve(f"{result.get('method', 'unle')}, {sum(result['sizes']):,}, seed {result['seed']}", before, valid, energy))
+        name = f"{result.get('method', 'unle')}, {sum(result['sizes']):,}, seed {result['seed']}"
+        curves.append(RoundCurve(name, before, valid, energy))
     return round_curves(curves, points=points)
 
 
