@@ -77,7 +77,7 @@ class FittedRun:
         if self._summary is None:
             return
         self.x = self._summary(self.x)
-        self.draws = None if self.draws is None else replace(self.draws, x_o=self._summary(self.draws.x_o))
+        self.draws = None if self.draws is None else replace(self.draws, x_o=self._summary(self.draws.x_o), x_names=())
         self.posterior = self.posterior.without_summary()
         self.notes.extend(str(record["sentence"]) for record in self.metrics if record.get("stage") == "summary")
         self.notes.append("All checks are made in terms of the summary: they do not see what it leaves out of x.")
