@@ -130,7 +130,7 @@ def _support(run: FittedRun) -> Check:
 
 
 def _local(run: FittedRun) -> Check:
-    draws = run.at_x_o
+    draws = run.whole_x_o
     if len(draws.x_o) > 1:
         raise NotApplicable("the observation has several rows; the calibration pairs have one.")
     return local_c2st(run.calibration, np.asarray(draws), draws.x_o[0], seed=run.seed)
