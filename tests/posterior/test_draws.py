@@ -105,8 +105,8 @@ def test_summary_takes_the_words_of_arviz(draws):
     two = draws.summary(["noise", "drift"], ci_prob=0.8)
     assert list(two.index) == ["noise", "drift"]
     np.testing.assert_allclose(two["eti80_lb"], np.quantile(draws, 0.1, axis=0)[::-1], rtol=0.01)
-    with pytest.raises(InputError, match=r"between 0 and 1 in the interval; got 94; try 0.95"):
-        draws.summary(hdi_prob=94)
+    with pytest.raises(InputError, match=r"between 0 and 1 in the interval; got 94.0; try 0.95"):
+        draws.summary(hdi_prob=94.0)
     with pytest.raises(InputError, match="one of the parameters drift, noise; got 'nose'"):
         draws.summary(var_names=["nose"])
     with pytest.raises(InputError, match="keywords among var_names, ci_prob, hdi_prob; got `round_to`"):

@@ -18,14 +18,14 @@ from unle import plot
 from unle.cli import app
 from unle.cli.inference import Request
 from unle.cli.model import Model
-from unle.cli.observation import Observation
+from unle.cli.observation import Observation, read_observation
 from unle.cli.settings import RunSettings
 from unle.diagnose import CHECKS, Findings, default_checks, run_checks
 from unle.diagnose.summary import bayes_factor, export_draws, hdi, summarise
 from unle.errors import InputError, StoreError
 from unle.posterior import Draws
 from unle.report import Picture, write_report
-from unle.report.contents import _observation, command, prior_rows, setting_rows
+from unle.report.contents import _observation, command, observation_file, prior_rows, setting_rows
 from unle.space import Prior, fit_x_space
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -117,7 +117,21 @@ def test_nothing_comes_from_elsewhere(page):
 
 def test_the_header_has_the_command_of_the_run(page, story):
     header = page[page.index("<header") : page.index("<nav")]
-    assert f"--budget 200 --draws 400 --seed 0 --observation x_o.json --out {story.run.path}</code>" in header
+    assert (
+        f"--budget 200 --draws 400 --seed 0 --observation {story.run.path}/x_o.json --out {story.run.path}</code>"
+        in header
+    )
+
+
+def test_the_command_reads_the_observation_from_the_directory(story, tmp_path):
+    write_report(story.run, story.posterior, story.draws, story.findings, tmp_path / "page.html")
+    words = shlex.split(command(story.run.settings, str(story.run.path)))
+    file = words[words.index("--observation") + 1]
+    assert read_observation(file, None).record() == {"x_o": pytest.approx(np.array(story.run.settings["x_o"]))}
+    named = {"x_o": [[1.0, 2.0], [3.0, 4.0]], "x_o_names": ["q", "p"]}
+    (tmp_path / "x_o.json").write_text(observation_file(named))
+    record = read_observation(str(tmp_path / "x_o.json"), None).record()
+    assert {key: np.asarray(value).tolist() for key, value in record.items()} == named
 
 
 @pytest.mark.parametrize("dim", [4, 30])
@@ -139,6 +153,11 @@ def test_the_story_is_told_in_order(page, story):
     for one in story.findings.skipped:
         assert one.title in page
     assert page.count("<svg") >= 8
+
+
+def test_conditional_correlations_and_evidence_are_explained(page):
+    assert "Numbers are the correlations of these conditional densities" in page
+    assert re.search(r"Log-evidence -1.50 ± \S+ nats: the log-density of the observation", page)
 
 
 def test_names_cannot_smuggle_in_markup(page):
@@ -184,7 +203,7 @@ def test_words_of_settings():
     spec = {"names": ["a", "b"], "blocks": [{"family": "Uniform", "arguments": {"low": [0.0, 1.0], "high": 2.0}}]}
     assert prior_rows(spec) == [("a", "Uniform(low 0, high 2)"), ("b", "Uniform(low 1, high 2)")]
     text = command({"model": "my model.py", "budget": 5, "seed": 0, "members": None, "x_o": [[1]]}, "runs/x")
-    assert text == "unle run 'my model.py' --budget 5 --seed 0 --observation x_o.json --out runs/x-again"
+    assert text == "unle run 'my model.py' --budget 5 --seed 0 --observation runs/x/x_o.json --out runs/x-again"
     sliced = {"model": "m.py", "method": "smnle", "sliced": True, "normaliser": "divi", "simulations_sha256": "1" * 64}
     assert command(sliced | {"budget": 9, "timeout": 2.0}, "r/") == (
         "unle run m.py --method smnle --normaliser divi --timeout 2.0 --sliced --simulations r/ --out r-again"
@@ -239,7 +258,7 @@ def test_the_command_takes_every_option_of_a_run():
         "--paper",
         "--repetition",
         "--simulations runs/x",
-        "--observation x_o.json",
+        "--observation runs/x/x_o.json",
     )
     assert [part for part in parts if part not in said] == []
     assert "--no-repetition" in command({**settings, "repetition": False}, "runs/x")
