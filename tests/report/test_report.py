@@ -1,8 +1,11 @@
 """The page: everything in it, nothing from elsewhere, nothing that a name could smuggle in."""
 
 import json
+import os
 import re
 import shlex
+import shutil
+import time
 from dataclasses import fields, replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
@@ -21,6 +24,8 @@ from unle.cli.model import Model
 from unle.cli.observation import Observation, read_observation
 from unle.cli.settings import RunSettings
 from unle.diagnose import CHECKS, Findings, default_checks, run_checks
+from unle.diagnose.record import CheckKind
+from unle.diagnose.runner import Entry
 from unle.diagnose.summary import bayes_factor, export_draws, hdi, summarise
 from unle.errors import InputError, StoreError
 from unle.posterior import Draws
@@ -190,6 +195,45 @@ def test_check_prints_json(story):
     assert (
         len(json.loads((story.run.path / "checks.json").read_text())["checks"]) > 1
     )  # a part does not replace the whole
+
+
+def test_finished_checks_are_kept_when_interrupted(story, tmp_path, monkeypatch):
+    made, run = [], shutil.copytree(story.run.path, tmp_path / "run")
+    stop = [KeyboardInterrupt]
+
+    def entry(name):
+        kind = CheckKind(name, name, "?")
+
+        def make(_):
+            if name == "second" and stop:
+                raise stop.pop()
+            made.append(name)
+            return kind.result("good", {"n": len(made)}, "Fine.", {"values": np.arange(3)})
+
+        return Entry(kind, make)
+
+    monkeypatch.setattr("unle.diagnose.runner.CHECKS", tuple(map(entry, ("first", "second", "third"))))
+    check = ["check", str(run)]
+    before = (run / "checks.json").read_text()
+    interrupted = CliRunner().invoke(app, check)
+    assert interrupted.exit_code == 130
+    assert "finished and kept: 1 check; the same command makes the others" in interrupted.stderr
+    assert (run / "checks.json").read_text() == before  # of the whole; parts do not replace it
+    assert CliRunner().invoke(app, check).exit_code == 0
+    assert made == ["first", "second", "third"]
+    found = Findings.load(run / "checks")
+    assert [one.name for one in found.checks] == made
+    assert found.checks[0].arrays["values"].tolist() == [0, 1, 2]
+    assert not list(run.glob("checks_begun*"))
+    for change in (["--seed", "5"], []):  # with another seed, or new draws, nothing is kept
+        stop.append(KeyboardInterrupt)
+        assert CliRunner().invoke(app, check).exit_code == 130
+        if not change:
+            after = time.time() + 10
+            os.utime(run / "draws.nc", (after, after))
+        made.clear()
+        assert CliRunner().invoke(app, check + change).exit_code == 0
+        assert made == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize("verb", ["check", "report"])
