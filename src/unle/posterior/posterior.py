@@ -160,10 +160,14 @@ class Posterior(eqx.Module):
         if len({len(row) for row in rows}) > 1:
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
         prior = condition_prior(self.prior, condition) if condition else self.prior
-        with progress(f"Sampling {n:,} draws"):
+        with progress(f"Sampling {n:,} draws") as bar:
             seen = [self.summarise(row) for row in rows]
             likelihood = self._likelihood_of(np.concatenate(seen))
-            sampled = sample_each(prior, likelihood, sampler, key_of(seed), seen, n)
+
+            def show(share: float) -> None:
+                bar.advance(0, note=f"{100 * share:.0f} % sampled")
+
+            sampled = sample_each(prior, likelihood, sampler, key_of(seed), seen, n, show)
         draws = [self._as_draws(row, seed, part) for row, part in zip(rows, sampled, strict=True)]
         if not all(_is_sampled(one) for one in draws):
             raise InputError(
