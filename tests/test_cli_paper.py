@@ -16,7 +16,7 @@ RUN = ["run", "bimodal", "--paper", "--observation", "1"]
 )
 def test_a_run_of_the_paper_is_kept_and_said_to_be_one(tmp_path, monkeypatch, checks):
     if checks:
-        monkeypatch.setattr("unle.diagnose.default_checks", lambda run: run_checks(run, checks))
+        monkeypatch.setattr("unle.diagnose.default_checks", lambda run, keep_in: run_checks(run, checks))
     options = ["--budget", "100", "--iterations", "2", "--draws", "200", "--out", str(tmp_path / "run")]
     result = CliRunner().invoke(app, [*RUN, *options])
     assert result.exit_code == 0, result.output

@@ -93,6 +93,32 @@ def test_one_row_with_a_word_in_it_is_no_header(tmp_path):
     assert read_observation(str(path), None).names == ("a", "b", "c")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "two_moons", "--observation", "gone.csv"],
+        ["run", "two_moons", "--simulations", "gone.npz"],
+        ["sample", "runs/moons", "--observation", "gone.csv"],
+        ["import", "runs/new", "gone.npz"],
+    ],
+    ids=["observation", "simulations", "new observation", "import"],
+)
+def test_a_file_that_is_not_there_is_refused_before_anything_is_loaded(command, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for module in ("run", "sample"):
+        monkeypatch.setattr(f"unle.cli.{module}.progress", lambda title: pytest.fail(f"{title} came first"))
+    result = unle(*command)
+    assert result.exit_code == 1
+    assert "there is no file gone." in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_entries_are_for_sample(tmp_path):
+    (tmp_path / "x.csv").write_text("1.0,nan\n")
+    with pytest.raises(InputError, match="got NaN or inf; a fit without an observation takes missing .* unle sample"):
+        read_observation(str(tmp_path / "x.csv"), None)
+
+
 def test_an_empty_cell_is_a_missing_number(tmp_path):
     path = tmp_path / "x_o.csv"
     path.write_text("a,b,c\n1.5,,3\n")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
-from unle.diagnose import CHECKS, Calibration, Findings, FittedRun, calibrate, coverage, run_checks, sbc, tarp
+from unle.diagnose import CHECKS, Calibration, Findings, FittedRun, calibrate, coverage, run_checks, sbc, short, tarp
 from unle.diagnose.calibration_sampling import weigh_around_modes, weigh_many
 from unle.diagnose.likelihoods import log_likelihood_table
 from unle.diagnose.record import NotMade
@@ -77,6 +77,12 @@ def test_a_right_posterior_passes_and_a_narrow_one_fails(check, right, narrow):
 def test_the_advice_names_the_direction(narrow):
     assert "too narrow" in sbc(narrow).advice
     assert "overconfident" in coverage(narrow).advice
+
+
+def test_the_advice_says_the_p_value(narrow, right):
+    for check in (sbc, coverage):
+        assert f"(p = {short(check(narrow).numbers['p'])})" in check(narrow).advice
+        assert "p =" not in check(right).advice
 
 
 def test_levels_are_uniform_whatever_the_proposal():

@@ -75,6 +75,15 @@ def test_observations_in_the_outermost_part_are_doubtful():
     assert 0 < check.numbers["farther_out"] < 0.02
 
 
+def test_an_observation_far_from_every_simulation_is_bad_and_says_how_far():
+    simulated = np.random.default_rng(1).normal(size=(2000, 3))
+    check = outlier(simulated, [0.3, 300.0, -0.5])
+    assert check.verdict == "bad"
+    assert check.numbers["distance"] == pytest.approx(300, rel=0.03)
+    assert check.advice.startswith(f"x_o lies {check.numbers['distance']:.3g} standard deviations from its nearest")
+    assert "check its units" in check.advice
+
+
 NOISES = {
     "normal": lambda rng, size: rng.normal(size=size),
     "t": lambda rng, size: rng.standard_t(3, size=size),

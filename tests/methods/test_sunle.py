@@ -1,5 +1,6 @@
 """SUNLE from a simulator to a posterior, on problems whose answer is known."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -134,6 +135,15 @@ def test_the_posterior_is_the_exact_one(narrow, agreement):
     # Companions: data that are off by one standard deviation of the noise, and draws with half of the spread more.
     assert exact.errors(run.posterior.sample([1.2 + NOISE], 2000, seed=2))[0] > 1
     assert exact.errors(mean + 1.5 * (draws - draws.mean()))[1] > 1
+
+
+def test_what_only_the_posterior_of_a_run_has_is_said_where_to_find():
+    run = SequentialRun(None, None, ())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(AttributeError, match=r"no attribute 'save'; try run\.posterior\.save"):
+        run.save("kept")
+    with pytest.raises(AttributeError, match="no attribute 'nothing'$"):
+        _ = run.nothing
+    assert pickle.loads(pickle.dumps(run)) == run
 
 
 def test_the_seed_fixes_the_run(narrow):

@@ -1,12 +1,14 @@
 """The record of draws: axes, numbers that judge them, round trips through files."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 
 import unle
+from unle.diagnose.summary import hdi
 from unle.errors import InputError
 from unle.posterior import Draws
 
@@ -92,6 +94,40 @@ def test_summary_judges_chains_that_disagree(draws):
     assert (together["r_hat"] < 1.1).all()
     assert (together["ess_bulk"] > 100).all()
     np.testing.assert_allclose(together["mean"], [0, 1], atol=0.3)
+
+
+def test_summary_takes_the_words_of_arviz(draws):
+    skewed = Draws(np.random.default_rng(1).exponential(size=draws.values.shape), *_rest(draws))
+    one = skewed.summary(var_names="noise", hdi_prob=0.5)
+    assert list(one.index) == ["noise"]
+    assert one.loc["noise", "hdi50_ub"] == pytest.approx(hdi(skewed["noise"], 0.5)[1], rel=0.1)  # of 200 draws
+    assert one.loc["noise", "hdi50_ub"] < 0.8 * np.quantile(skewed["noise"], 0.75)
+    two = draws.summary(["noise", "drift"], ci_prob=0.8)
+    assert list(two.index) == ["noise", "drift"]
+    np.testing.assert_allclose(two["eti80_lb"], np.quantile(draws, 0.1, axis=0)[::-1], rtol=0.01)
+    with pytest.raises(InputError, match=r"between 0 and 1 in the interval; got 94.0; try 0.95"):
+        draws.summary(hdi_prob=94.0)
+    with pytest.raises(InputError, match="one of the parameters drift, noise; got 'nose'"):
+        draws.summary(var_names=["nose"])
+    with pytest.raises(InputError, match="keywords among var_names, ci_prob, hdi_prob; got `round_to`"):
+        draws.summary(round_to=2)
+
+
+def test_medians_are_there_and_quantiles_said_where(draws):
+    np.testing.assert_array_equal(draws.median(axis=0), np.median(np.asarray(draws), axis=0))
+    with pytest.raises(AttributeError, match=r"no attribute 'quantile'; try np\.quantile\(draws"):
+        _ = draws.quantile
+    assert np.quantile(draws, [0.025, 0.975], axis=0).shape == (2, 2)
+
+
+def test_the_data_have_their_names_in_arviz_and_in_files(draws, tmp_path):
+    named = replace(draws, x_names=("mean", "sd", "slope"))
+    tree = named.to_arviz(posterior_predictive=np.zeros((200, 3)), prior_predictive=np.zeros((10, 3)))
+    for group in ("observed_data", "posterior_predictive", "prior_predictive"):
+        assert tree[group]["x"].sel(x_dim_1="sd").shape == tree[group]["x"].shape[:-1]
+    assert float(tree["observed_data"]["x"].sel(x_dim_1="sd").item()) == 2.0
+    assert Draws.load(named.save(tmp_path / "named.nc")).x_names == named.x_names
+    assert Draws.load(draws.save(tmp_path / "draws.nc")).x_names == ()
 
 
 def test_summary_does_not_round_small_parameters_away(draws):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from unle.diagnose import FittedRun, run_checks
 from unle.errors import InputError
 from unle.models import (
     ConditionalGaussian,
@@ -21,7 +22,7 @@ from unle.models import (
     TwoViews,
     geometric_mean,
 )
-from unle.posterior import Posterior, run_sampler
+from unle.posterior import Draws, Posterior, run_sampler
 from unle.space import Prior, fit_theta_space, fit_x_space
 
 NAN = np.nan
@@ -150,6 +151,26 @@ def test_models_that_cannot_do_it_say_so(posterior, key):
     for nothing in ([NAN, NAN, NAN], [104.0, np.inf, 1.0]):
         with pytest.raises(InputError, match="NaN or inf in coordinates"):
             posterior.sample(nothing, 100)
+
+
+def test_a_missing_count_is_not_compared_with_the_counts():
+    counts = np.random.default_rng(0).poisson([2.0, 6.0], size=(500, 2)).astype(float)
+    space = fit_x_space(counts)
+    assert list(space.cells.which) == [0, 1]
+    assert space.observation_warning(np.array([[2.0, NAN]])) is None
+    assert "multiples of 1" in space.observation_warning(np.array([[2.5, NAN]]))
+
+
+def test_checks_that_need_every_entry_say_so(model, posterior):
+    theta = posterior.prior.sample(400, seed=2)
+    draws = Draws(np.asarray(theta).reshape(4, 100, 2), posterior.prior.names, np.array([[104.0, NAN, 1.0]]), seed=0)
+    x = model.simulate(theta, np.random.default_rng(1))
+    run = FittedRun(posterior, draws, theta, x, simulator=lambda theta, rng: model.simulate(theta[None], rng)[0])
+    found = run_checks(run, ["outlier", "predictive", "tail_rank", "sampler"])
+    assert [check.name for check in found.checks] == ["sampler"]
+    assert {one.reason for one in found.missing} == {
+        "entries of x_o are missing: leave them out of x, fit again, and check that fit."
+    }
 
 
 def test_what_follows_from_a_missing_entry_is_not_thrown_away(linear_gaussian):

@@ -57,6 +57,13 @@ def test_warnings_say_the_name_and_point_at_the_call(posterior):
     assert heard[0].filename == __file__
 
 
+def test_draws_have_the_names_of_their_data_in_the_order_of_the_simulations(posterior):
+    draws = posterior.sample({"q": 0.8, "p": 0.2}, 100, sampler=unle.Chains(chains=2, warm_up=2))
+    observed = draws.to_arviz()["observed_data"]["x"]
+    assert draws.x_names == ("p", "q")
+    assert float(observed.sel(x_dim_1="q").item()) == pytest.approx(0.8)
+
+
 def test_names_are_saved(posterior, tmp_path):
     posterior.save(tmp_path / "kept")
     assert Posterior.load(tmp_path / "kept").x_names == ("p", "q")

@@ -148,7 +148,9 @@ def test_islands_in_threads_are_those_of_one_program(x_space):
     """Each island has the random numbers that it has beside the others."""
     prior, sampler = unle.Prior.uniform(low=[-1.0], high=[1.0]), TemperedSmc(islands=3, particles=600)
     likelihood, key = Normal(jnp.asarray(0.1), x_space), jax.random.key(1)
-    apart = module.sample_each(prior, likelihood, sampler, key, [np.array([[0.3]])], 900)[0]
+    shares = []
+    apart = module.sample_each(prior, likelihood, sampler, key, [np.array([[0.3]])], 900, shares.append)[0]
+    assert shares == [1 / 3, 2 / 3, 1]
     keys = [module.split(one, 1)[0] for one in module.split(key, 2)]
     rows, is_row = jnp.array([[0.3]]), jnp.array([True])
     whole = module.run_sampler(prior, likelihood, sampler, *keys, rows, is_row, sampler.room(900), jnp.asarray(900))
@@ -170,7 +172,11 @@ def test_islands_of_all_observations_are_divided_among_the_processors(monkeypatc
 
     monkeypatch.setattr(module, "ThreadPoolExecutor", Watched)
     posterior = Posterior(unle.Prior.uniform(low=[-1.0], high=[1.0]), Normal(jnp.asarray(0.1), x_space), SAMPLER)
+    notes = []
+    monkeypatch.setattr("unle.progress._SilentBar.advance", lambda bar, k=1, *, note="": notes.append(note))
     many = posterior.sample_many([[0.1], [-0.4]], 1000, seed=3)
+    assert notes[-1] == "100 % sampled"
+    assert len(notes) == 2 * SAMPLER.islands
     assert [round(float(np.asarray(one).mean()), 1) for one in many] == [0.1, -0.4]
     assert len(threads) == 2
     assert threading.main_thread().ident not in threads

@@ -1,8 +1,11 @@
 """The page: everything in it, nothing from elsewhere, nothing that a name could smuggle in."""
 
 import json
+import os
 import re
 import shlex
+import shutil
+import time
 from dataclasses import fields, replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
@@ -18,14 +21,16 @@ from unle import plot
 from unle.cli import app
 from unle.cli.inference import Request
 from unle.cli.model import Model
-from unle.cli.observation import Observation
+from unle.cli.observation import Observation, read_observation
 from unle.cli.settings import RunSettings
 from unle.diagnose import CHECKS, Findings, default_checks, run_checks
+from unle.diagnose.record import CheckKind
+from unle.diagnose.runner import Entry
 from unle.diagnose.summary import bayes_factor, export_draws, hdi, summarise
 from unle.errors import InputError, StoreError
 from unle.posterior import Draws
 from unle.report import Picture, write_report
-from unle.report.contents import _observation, command, prior_rows, setting_rows
+from unle.report.contents import _observation, command, observation_file, prior_rows, setting_rows
 from unle.space import Prior, fit_x_space
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -117,7 +122,21 @@ def test_nothing_comes_from_elsewhere(page):
 
 def test_the_header_has_the_command_of_the_run(page, story):
     header = page[page.index("<header") : page.index("<nav")]
-    assert f"--budget 200 --draws 400 --seed 0 --observation x_o.json --out {story.run.path}</code>" in header
+    assert (
+        f"--budget 200 --draws 400 --seed 0 --observation {story.run.path}/x_o.json --out {story.run.path}</code>"
+        in header
+    )
+
+
+def test_the_command_reads_the_observation_from_the_directory(story, tmp_path):
+    write_report(story.run, story.posterior, story.draws, story.findings, tmp_path / "page.html")
+    words = shlex.split(command(story.run.settings, str(story.run.path)))
+    file = words[words.index("--observation") + 1]
+    assert read_observation(file, None).record() == {"x_o": pytest.approx(np.array(story.run.settings["x_o"]))}
+    named = {"x_o": [[1.0, 2.0], [3.0, 4.0]], "x_o_names": ["q", "p"]}
+    (tmp_path / "x_o.json").write_text(observation_file(named))
+    record = read_observation(str(tmp_path / "x_o.json"), None).record()
+    assert {key: np.asarray(value).tolist() for key, value in record.items()} == named
 
 
 @pytest.mark.parametrize("dim", [4, 30])
@@ -139,6 +158,11 @@ def test_the_story_is_told_in_order(page, story):
     for one in story.findings.skipped:
         assert one.title in page
     assert page.count("<svg") >= 8
+
+
+def test_conditional_correlations_and_evidence_are_explained(page):
+    assert "Numbers are the correlations of these conditional densities" in page
+    assert re.search(r"Log-evidence -1.50 ± \S+ nats: the log-density of the observation", page)
 
 
 def test_names_cannot_smuggle_in_markup(page):
@@ -173,6 +197,45 @@ def test_check_prints_json(story):
     )  # a part does not replace the whole
 
 
+def test_finished_checks_are_kept_when_interrupted(story, tmp_path, monkeypatch):
+    made, run = [], shutil.copytree(story.run.path, tmp_path / "run")
+    stop = [KeyboardInterrupt]
+
+    def entry(name):
+        kind = CheckKind(name, name, "?")
+
+        def make(_):
+            if name == "second" and stop:
+                raise stop.pop()
+            made.append(name)
+            return kind.result("good", {"n": len(made)}, "Fine.", {"values": np.arange(3)})
+
+        return Entry(kind, make)
+
+    monkeypatch.setattr("unle.diagnose.runner.CHECKS", tuple(map(entry, ("first", "second", "third"))))
+    check = ["check", str(run)]
+    before = (run / "checks.json").read_text()
+    interrupted = CliRunner().invoke(app, check)
+    assert interrupted.exit_code == 130
+    assert "finished and kept: 1 check; the same command makes the others" in interrupted.stderr
+    assert (run / "checks.json").read_text() == before  # of the whole; parts do not replace it
+    assert CliRunner().invoke(app, check).exit_code == 0
+    assert made == ["first", "second", "third"]
+    found = Findings.load(run / "checks")
+    assert [one.name for one in found.checks] == made
+    assert found.checks[0].arrays["values"].tolist() == [0, 1, 2]
+    assert not list(run.glob("checks_begun*"))
+    for change in (["--seed", "5"], []):  # with another seed, or new draws, nothing is kept
+        stop.append(KeyboardInterrupt)
+        assert CliRunner().invoke(app, check).exit_code == 130
+        if not change:
+            after = time.time() + 10
+            os.utime(run / "draws.nc", (after, after))
+        made.clear()
+        assert CliRunner().invoke(app, check + change).exit_code == 0
+        assert made == ["first", "second", "third"]
+
+
 @pytest.mark.parametrize("verb", ["check", "report"])
 def test_an_unfinished_run_gives_one_sentence(tmp_path, verb):
     result = CliRunner().invoke(app, [verb, str(tmp_path)])
@@ -184,7 +247,7 @@ def test_words_of_settings():
     spec = {"names": ["a", "b"], "blocks": [{"family": "Uniform", "arguments": {"low": [0.0, 1.0], "high": 2.0}}]}
     assert prior_rows(spec) == [("a", "Uniform(low 0, high 2)"), ("b", "Uniform(low 1, high 2)")]
     text = command({"model": "my model.py", "budget": 5, "seed": 0, "members": None, "x_o": [[1]]}, "runs/x")
-    assert text == "unle run 'my model.py' --budget 5 --seed 0 --observation x_o.json --out runs/x-again"
+    assert text == "unle run 'my model.py' --budget 5 --seed 0 --observation runs/x/x_o.json --out runs/x-again"
     sliced = {"model": "m.py", "method": "smnle", "sliced": True, "normaliser": "divi", "simulations_sha256": "1" * 64}
     assert command(sliced | {"budget": 9, "timeout": 2.0}, "r/") == (
         "unle run m.py --method smnle --normaliser divi --timeout 2.0 --sliced --simulations r/ --out r-again"
@@ -239,7 +302,7 @@ def test_the_command_takes_every_option_of_a_run():
         "--paper",
         "--repetition",
         "--simulations runs/x",
-        "--observation x_o.json",
+        "--observation runs/x/x_o.json",
     )
     assert [part for part in parts if part not in said] == []
     assert "--no-repetition" in command({**settings, "repetition": False}, "runs/x")

@@ -383,6 +383,10 @@ REFUSED = {
         dist.Normal(jnp.zeros(0), 1.0)
     ),
     r"expected draws of shape \(\) or \(k,\); got \(2, 3\)": lambda: Prior(dist.Normal(jnp.zeros((2, 3)), 1.0)),
+    r"got \(3, 3\) from LKJ; for a matrix .* partial correlations": lambda: Prior({"r": dist.LKJ(3)}),
+    "got loc = 'm'; a parameter of a prior cannot": lambda: Prior({"m": dist.Normal(0, 1), "x": dist.Normal("m", 1)}),
+    "got a function; a parameter of a prior cannot": lambda: Prior({"x": lambda mean: dist.Normal(mean, 1.0)}),
+    "numbers in scipy.stats.norm; a parameter of": lambda: Prior({"x": stats.norm(stats.norm(0, 1), 1)}),
     "no coordinates of its own dimension": lambda: Prior(dist.Dirichlet(jnp.ones(3))),
     "components share one support": lambda: Prior(
         dist.MixtureGeneral(WEIGHTS, [dist.Uniform(0, 1), dist.Uniform(2, 3)])

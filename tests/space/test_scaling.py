@@ -165,6 +165,7 @@ def test_observation_from_the_simulator_raises_no_alarm():
         (2, -3.0, r"x_o\[2\] = -3 lies outside the simulations \(range -0.99.* to 0.99.*\)"),
         (3, -1.0, r"x_o\[3\] = -1 lies outside the simulations"),
         (3, 1e9, r"x_o\[3\] = 1e\+09 lies outside the simulations"),
+        (1, 9e4, r"x_o\[1\] = 9e\+04 lies outside .* standard deviations beyond them: check its units first"),
         (0, 31.0, r"x_o\[0\] = 31, but every simulation gave 30"),
         (5, 1e-9, r"x_o\[5\] = 1e-09, but every simulation gave 0"),
         (

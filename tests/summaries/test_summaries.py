@@ -367,7 +367,7 @@ x_o = np.zeros(20)
 
 
 def test_the_command_line_learns_a_summary(tmp_path, monkeypatch):
-    monkeypatch.setattr("unle.diagnose.default_checks", lambda run: run_checks(run, ["outlier", "sampler"]))
+    monkeypatch.setattr("unle.diagnose.default_checks", lambda run, keep_in: run_checks(run, ["outlier", "sampler"]))
     (tmp_path / "model.py").write_text(MODEL)
     out = tmp_path / "run"
     command = ["run", str(tmp_path / "model.py"), "--budget", "300", "--iterations", "100", "--members", "1", "--out"]

@@ -1,13 +1,15 @@
 """`unle check`: every diagnostic that applies to a run, with a verdict each; `unle report`: one page on the run."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from unle.cli.console import Stages, plain_ending, say, show_table
+from unle.cli.output import BEGUN, checks_so_far
 from unle.cli.settings import SEQUENTIAL
 from unle.progress import progress
 
@@ -36,19 +38,16 @@ def check(
 
     Every check answers one doubt with good, doubtful or bad, the numbers behind it, and a sentence of advice. The
     findings are kept in DIR/checks.json, where `unle report` finds them. Simulations made here are never added to the
-    run's own.
+    run's own. If it is interrupted, the checks that have ended are kept, and the same command makes the others.
     """
-    with plain_ending():
+    with plain_ending(lambda: checks_so_far(directory)):
         with progress("Loading"):
             from unle.cli.model import model_of_run
             from unle.diagnose import run_checks
 
             run = require_fit(directory)
             evidence = gather(run, model=model_of_run(run, model), simulations=simulations, seed=seed)
-        findings = run_checks(evidence, only or None)
-        if not only:
-            with run.making("checks", [run.path / "checks.json", run.path / "checks.npz"]):
-                findings.save(run.path / "checks")
+        findings = run_checks(evidence, only) if only else _make(run, partial(run_checks, evidence))
         if as_json:
             typer.echo(json.dumps({"directory": str(directory), **findings.plain()}, indent=2))
         else:
@@ -122,7 +121,7 @@ def report(
     The page needs no network and no other file. It takes the findings of `unle check`, and makes the checks itself if
     there are none, or if the run has changed since.
     """
-    with plain_ending():
+    with plain_ending(lambda: checks_so_far(directory)):
         with progress("Loading"):
             from unle.cli.model import model_of_run
             from unle.report import write_report
@@ -186,7 +185,21 @@ def _findings(run: Any, evidence: Any, *, fresh: bool) -> Any:
     if _is_current(run, kept) and not fresh:
         run.finished("checks")  # raises if a file was damaged
         return Findings.load(run.path / "checks")
-    findings = default_checks(evidence)
-    with run.making("checks", [kept, kept.with_suffix(".npz")]):
+    return _make(run, partial(default_checks, evidence))
+
+
+def _make(run: Any, checks: Callable[..., Any]) -> Any:
+    """Make checks, each of which is kept as it ends, and store the findings."""
+    begun, names = run.path / BEGUN, [f"{BEGUN}.json", f"{BEGUN}.npz"]
+    if not _is_current(run, run.path / names[0]):
+        _remove(run.path / name for name in names)
+    findings = checks(keep_in=begun)
+    with run.making("checks", [run.path / "checks.json", run.path / "checks.npz"]):
         findings.save(run.path / "checks")
+    _remove(run.path / name for name in names)
     return findings
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from typing import Any
 
 import typer
 
-from unle.errors import UnleError, UnleWarning
+from unle.errors import InputError, UnleError, UnleWarning
 from unle.progress import close_display, present_activity, progress
 
 STOPPED = 130  # the exit status that shells give to Ctrl-C
@@ -108,6 +108,13 @@ def _answer(
 def say(text: str) -> None:
     """Write one line to standard error: what a person wants to know and a program should not have to skip."""
     typer.echo(text, err=True)
+
+
+def refuse_missing(*files: str | Path | None) -> None:
+    """Refuse files that are not there, before anything takes time; a number is an observation of a task."""
+    for file in files:
+        if file is not None and not str(file).isdigit() and not Path(file).exists():
+            raise InputError(f"expected a file that exists; there is no file {file} in {Path.cwd()}.")
 
 
 def counted(number: int, thing: str) -> str:

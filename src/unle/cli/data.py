@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unle.cli.console import plain_ending
+from unle.cli.console import plain_ending, refuse_missing
 
 EXPORT_EXAMPLE = "Example:  unle export runs/model simulations.parquet"
 IMPORT_EXAMPLE = "Example:  unle import runs/mine simulations.npz"
@@ -61,6 +61,7 @@ def import_simulations(
 ) -> None:
     """Bring simulations that were made elsewhere into a run directory: `unle run MODEL --simulations DIR` uses them."""
     with plain_ending():
+        refuse_missing(file)
         from unle.simulators import Simulations
         from unle.store import RunDirectory, sha256_of
 

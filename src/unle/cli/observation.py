@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.arrays import as_array, entry_names, with_names
+from unle.cli.console import refuse_missing
 from unle.errors import InputError
 
 KINDS = ".csv, .txt, .npy or .json"
@@ -57,11 +58,10 @@ def read_observation(text: str, task: Any, *, gaps: bool = False) -> Observation
     """
     if text.isdigit() and task is not None:
         return as_observation(task.observation(int(text)), f"observation {text}")
+    if text.isdigit():
+        raise InputError(f"expected a file: only built-in tasks have numbered observations; got {text}.")
+    refuse_missing(text)
     path = Path(text)
-    if not path.is_file():
-        if text.isdigit():
-            raise InputError(f"expected a file: only built-in tasks have numbered observations; got {text}.")
-        raise InputError(f"expected a file with the observation; there is no file {path}.")
     readers = {".csv": _text, ".txt": _text, ".npy": _npy, ".json": _json}
     if path.suffix not in readers:
         raise InputError(f"expected an observation in a file {KINDS}; got {path}.")
@@ -84,7 +84,8 @@ def as_observation(values: Any, source: str, *, gaps: bool = False) -> Observati
     if rows.ndim != 2 or rows.size == 0:
         raise InputError(f"expected one data vector, or rows of them, in {source}; got shape {rows.shape}.")
     if not (np.isfinite(rows) | (gaps & np.isnan(rows))).all():
-        raise InputError(f"expected finite numbers in {source}; got NaN or inf.")
+        gap = "; a fit without an observation takes missing entries afterwards: unle sample DIR --observation FILE"
+        raise InputError(f"expected finite numbers in {source}; got NaN or inf{gap * bool(np.isnan(rows).any())}.")
     return Observation(rows, entry_names(values))
 
 
@@ -133,4 +134,4 @@ def _json(path: Path) -> tuple[Any, tuple[str, ...]]:
         if "x_o" not in values:
             raise InputError(f"expected a list of numbers, or an object with a list `x_o`, in {path}.")
         values = values["x_o"]
-    return values, ()
+    return values, entry_names(values)

@@ -11,6 +11,7 @@ from unle.cli.console import Stages, counted, say, show_table
 from unle.cli.settings import SEQUENTIAL
 from unle.progress import progress
 
+BEGUN = "checks_begun"  # file, without suffix, of checks that were interrupted
 HIGH_R_HAT = 1.05  # above, independent runs of the sampler disagree visibly
 
 
@@ -126,6 +127,15 @@ def say_traceback(trace: str | None) -> None:
         say(f"The first traceback:\n{trace.rstrip()}")
 
 
+def checks_so_far(directory: Path) -> str:
+    """Return what a directory keeps of interrupted checks, as the second half of a sentence."""
+    from unle.store import read_json
+
+    if not (file := directory / f"{BEGUN}.json").exists():
+        return "nothing was written."
+    return f"finished and kept: {counted(len(read_json(file)['checks']), 'check')}; the same command makes the others."
+
+
 def saved_so_far(directory: Path) -> str:
     """Return what a directory keeps of an interrupted run, as the second half of a sentence."""
     from unle.store import RunDirectory
@@ -135,6 +145,7 @@ def saved_so_far(directory: Path) -> str:
     run = RunDirectory.open(directory)
     if run.finished("fit"):
         drawn = ", its draws" * run.finished("draws") + ", and their checks" * (run.path / "checks.json").exists()
+        drawn += ", and some checks" * (run.path / f"{BEGUN}.json").exists()
         kept = f"the fitted likelihood{drawn} {'are' if drawn else 'is'}"
     elif (directory / "simulations.sqlite").exists():
         with run.simulations(read_only=True) as store:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from unle.cli.check import findings_kept, lacks_report, report_after, show_verdict
-from unle.cli.console import Stages, plain_ending, say
+from unle.cli.console import Stages, plain_ending, refuse_missing, say
 from unle.cli.output import RunEnd, saved_so_far, show_draws, show_end
 from unle.cli.settings import Dask, ExecutorOptions, RunSettings, Workers, takes_settings
 from unle.cli.simulate import simulate_only
@@ -54,6 +54,7 @@ def run(
     """
     directory = Path("runs") / Path(model).stem if out is None else out
     with plain_ending(lambda: saved_so_far(directory)):
+        refuse_missing(observation, simulations)
         tell(f"{model}: results go to {directory}")
         with progress("Loading"):
             from unle.cli import inference

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from unle.cli.console import Stages, plain_ending
+from unle.cli.console import Stages, plain_ending, refuse_missing
 from unle.cli.output import say_complaints, show_summary, summarise
 from unle.cli.settings import WHOLE_NUMBER
 from unle.progress import progress
@@ -42,6 +42,7 @@ def sample(
     With --condition, some parameters are held at given values and the others drawn from their posterior given these.
     """
     with plain_ending():
+        refuse_missing(observation)
         with progress("Loading"):
             from unle.cli import inference
             from unle.cli.model import built_in_tasks

@@ -51,7 +51,7 @@ from scipy.stats import binom, rankdata
 
 from unle.diagnose.calibration import FEWEST_EFFECTIVE, OF_X_O, OF_Y, Calibration
 from unle.diagnose.p_values import FEWEST_NUMBERS, MATERIAL, uniformity, width
-from unle.diagnose.record import Check, CheckKind, Verdict, at_most, bonferroni, verdict_of, worst
+from unle.diagnose.record import Check, CheckKind, Verdict, at_most, bonferroni, short, verdict_of, worst
 from unle.errors import InputError
 
 SBC = CheckKind(
@@ -286,7 +286,7 @@ def judged(p_value: float, gap: float, calibration: Calibration) -> Verdict:
 def advice_for(p_value: float, calibration: Calibration, what: str) -> str:
     """Return the sentence for a calibration check; `what` says what is wrong, if something is."""
     if verdict_of(p_value) != "good":
-        return f"{what}; fit again with more simulations, and check once more."
+        return f"{what} (p = {short(p_value)}); fit again with more simulations, and check once more."
     if calibration.effective < FEWEST_EFFECTIVE:
         return (
             f"No deviation was seen, but with {calibration.effective:.0f} effective draws per posterior this says "

@@ -77,7 +77,7 @@ class FittedRun:
         if self._summary is None:
             return
         self.x = self._summary(self.x)
-        self.draws = None if self.draws is None else replace(self.draws, x_o=self._summary(self.draws.x_o))
+        self.draws = None if self.draws is None else replace(self.draws, x_o=self._summary(self.draws.x_o), x_names=())
         self.posterior = self.posterior.without_summary()
         self.notes.extend(str(record["sentence"]) for record in self.metrics if record.get("stage") == "summary")
         self.notes.append("All checks are made in terms of the summary: they do not see what it leaves out of x.")
@@ -103,6 +103,13 @@ class FittedRun:
     def effective_draws(self) -> float:
         """How many independent draws they are worth, for the parameter with the fewest."""
         return float(np.nan_to_num(np.asarray(self.at_x_o.summary()["ess_bulk"], dtype=float)).min())
+
+    @cached_property
+    def whole_x_o(self) -> Draws:
+        """The draws, for a check that needs every entry of the observation."""
+        if np.isnan(self.at_x_o.x_o).any():
+            raise NotMade("entries of x_o are missing: leave them out of x, fit again, and check that fit.")
+        return self.at_x_o
 
     def some_draws(self, most: int) -> Float[np.ndarray, "n dim"]:
         """Return up to so many draws, evenly from all chains."""
@@ -131,7 +138,7 @@ class FittedRun:
     @cached_property
     def replica_pairs(self) -> Replicas:
         """Two simulations at each of some posterior draws, with as many rows each as the observation has."""
-        draws = self.at_x_o
+        draws = self.whole_x_o
         if self.simulator is None:
             raise NotMade("replicas need the simulator: unle check DIR --model FILE.")
         rows = len(draws.x_o)
@@ -239,7 +246,7 @@ class FittedRun:
     def standardised(self) -> tuple[Float[np.ndarray, "n data"], Float[np.ndarray, "rows data"]]:
         """The training data and the observation in the coordinates of the fit."""
         prepare = jax.vmap(self.posterior.likelihood.coordinates)
-        both = np.concatenate([self.x, self.at_x_o.x_o])
+        both = np.concatenate([self.x, self.whole_x_o.x_o])
         standard = np.asarray(prepare(jnp.asarray(both, jnp.float32)), float)
         return standard[: len(self.x)], standard[len(self.x) :]
 
@@ -258,4 +265,4 @@ class FittedRun:
         if ensemble.size < 2:
             raise NotApplicable("the fit has one member only.")
         draws = self.some_draws(MEMBER_DRAWS)
-        return member_log_likelihoods(ensemble, draws, self.at_x_o.x_o), draws
+        return member_log_likelihoods(ensemble, draws, self.whole_x_o.x_o), draws

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from unle.diagnose.p_values import tail_probability
-from unle.diagnose.record import Check, CheckKind, bonferroni, verdict_of
+from unle.diagnose.record import Check, CheckKind, bonferroni, short, verdict_of
 from unle.errors import InputError
 
 OUTLIER = CheckKind(
@@ -58,7 +58,13 @@ def outlier(simulated: Any, x_o: Any) -> Check:
     p_value = bonferroni([tail_probability(logs, float(np.log(d + floor))) for d in distances])
     verdict = verdict_of(p_value)
     advice = "The observation lies among the simulations."
-    if verdict != "good":
+    if verdict == "bad":
+        advice = (
+            f"x_o lies {short(distances.max())} standard deviations from its nearest simulations, which lie "
+            f"{short(np.median(among))} from one another: check its units and the order of its entries, then widen the "
+            "prior, or doubt the simulator; do not use the posterior before."
+        )
+    elif verdict == "doubtful":
         advice = (
             "The observation lies at the edge of the simulations or beyond: check its units, then widen the prior, "
             "or doubt the simulator."

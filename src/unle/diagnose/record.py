@@ -13,6 +13,7 @@ thresholds of their own, explained where they are.
 `Findings` are what all checks of a run found: the verdict, its reasons, and the files that keep them.
 """
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,6 +181,7 @@ class Findings:
         made: when, in ISO format.
         seconds: how long it took.
         notes: what was special about the run.
+        asked: what decides the numbers besides the fit: the seed, fresh simulations, whether there was a simulator.
     """
 
     checks: tuple[Check, ...]
@@ -187,6 +189,7 @@ class Findings:
     made: str
     seconds: float
     notes: tuple[str, ...] = ()
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -236,16 +239,18 @@ class Findings:
             "made": self.made,
             "seconds": self.seconds,
             "notes": list(self.notes),
+            "asked": dict(self.asked),
             "checks": [check.plain() for check in self.checks],
             "skipped": [one.plain() for one in self.skipped],
         }
 
     def save(self, path: Path) -> None:
         """Write `path`.json and the arrays to `path`.npz."""
-        from unle.store import plain, write_json  # here: figures need a check, and not the store
+        from unle.store import plain, write_atomically, write_json  # here: figures need a check, and not the store
 
         arrays = {f"{check.name}/{name}": np.asarray(a) for check in self.checks for name, a in check.arrays.items()}
-        np.savez_compressed(path.with_suffix(".npz"), allow_pickle=False, **arrays)
+        np.savez_compressed(file := io.BytesIO(), allow_pickle=False, **arrays)
+        write_atomically(path.with_suffix(".npz"), file.getvalue())
         write_json(path.with_suffix(".json"), plain(self.plain()))
 
     @classmethod
@@ -259,7 +264,8 @@ class Findings:
                 arrays = {name: file[name] for name in file.files}
             checks = tuple(_check(record, arrays) for record in content["checks"])
             skipped = tuple(Skipped(**record) for record in content["skipped"])
-            return cls(checks, skipped, content["made"], content["seconds"], tuple(content["notes"]))
+            rest = tuple(content["notes"]), content.get("asked", {})
+            return cls(checks, skipped, content["made"], content["seconds"], *rest)
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"{path}.json is damaged or of another version: {error}; run `unle check` again."

@@ -9,8 +9,10 @@ posterior, and the verdict is not good.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,11 +41,11 @@ from unle.diagnose.sampler_checks import (
 )
 from unle.diagnose.support_check import SUPPORT, extreme_draws, residual_levels, support
 from unle.diagnose.z_of_theta import z_uniformity
-from unle.errors import InputError
+from unle.errors import InputError, StoreError
 from unle.methods import SequentialRun, as_simulations
 from unle.models import Ensemble, TractableLikelihood
 from unle.posterior import Draws, Posterior
-from unle.progress import progress
+from unle.progress import progress, tell
 from unle.simulators import check_simulator
 
 Z_DRAWS = 100  # of the posterior at which Z is estimated: its spread to a tenth
@@ -130,7 +132,7 @@ def _support(run: FittedRun) -> Check:
 
 
 def _local(run: FittedRun) -> Check:
-    draws = run.at_x_o
+    draws = run.whole_x_o
     if len(draws.x_o) > 1:
         raise NotApplicable("the observation has several rows; the calibration pairs have one.")
     return local_c2st(run.calibration, np.asarray(draws), draws.x_o[0], seed=run.seed)
@@ -215,7 +217,7 @@ def check(
     )
 
 
-def default_checks(run: FittedRun) -> Findings:
+def default_checks(run: FittedRun, keep_in: Path | None = None) -> Findings:
     """Make the checks that stand behind the verdict of every run.
 
     These are all that can refute a wrong posterior within a minute or so: those of the records, of the draws, of the
@@ -223,18 +225,21 @@ def default_checks(run: FittedRun) -> Findings:
 
     Args:
         run: what to look at.
+        keep_in: as in `run_checks`.
     """
-    findings = _make(run, [entry for entry in CHECKS if not entry.later])
+    findings = _make(run, [entry for entry in CHECKS if not entry.later], keep_in)
     later = tuple(Skipped(entry.name, entry.kind.title, LATER) for entry in CHECKS if entry.later)
     return replace(findings, skipped=findings.skipped + later)
 
 
-def run_checks(run: FittedRun, only: Sequence[str] | None = None) -> Findings:
+def run_checks(run: FittedRun, only: Sequence[str] | None = None, keep_in: Path | None = None) -> Findings:
     """Make every check that applies.
 
     Args:
         run: what to look at.
         only: names of the checks to make; all by default.
+        keep_in: a path without suffix, where every check is kept as it ends.  What an interrupted call with the same
+            seed, simulations and simulator has left there is not made again.
 
     Returns:
         The findings.  A check that fails for a reason of its own is skipped with that reason: the others still count.
@@ -243,18 +248,32 @@ def run_checks(run: FittedRun, only: Sequence[str] | None = None) -> Findings:
     unknown = [name for name in only or () if name not in names]
     if unknown:
         raise InputError(f"expected checks among {', '.join(names)}; got {', '.join(unknown)}.")
-    return _make(run, [entry for entry in CHECKS if only is None or entry.name in only])
+    return _make(run, [entry for entry in CHECKS if only is None or entry.name in only], keep_in)
 
 
-def _make(run: FittedRun, chosen: Sequence[Entry]) -> Findings:
-    checks: list[Check] = []
+def _make(run: FittedRun, chosen: Sequence[Entry], keep_in: Path | None) -> Findings:
+    asked = {"seed": run.seed, "simulations": run.simulations, "simulator": run.simulator is not None}
+    kept = _kept(keep_in, asked)
+    checks: dict[str, Check] = {check.name: check for check in kept.checks}
     skipped: list[Skipped] = []
-    start = time.perf_counter()
+    start = time.perf_counter() - kept.seconds
+    if checks:
+        tell(f"{len(checks)} checks are kept from the last time; those that are missing follow.")
+
+    def findings() -> Findings:
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        ordered = tuple(checks[entry.name] for entry in chosen if entry.name in checks)
+        notes = tuple(dict.fromkeys((*kept.notes, *run.notes)))
+        return Findings(ordered, tuple(skipped), made, time.perf_counter() - start, notes, asked)
+
     with progress("Checking", total=len(chosen), steady=False) as bar:
         for entry in chosen:
             bar.advance(0, note=entry.kind.title)
             try:
-                checks.append(entry.make(run))
+                if entry.name not in checks:
+                    checks[entry.name] = entry.make(run)
+                    if keep_in is not None:
+                        findings().save(keep_in)
             except NotApplicable as reason:
                 skipped.append(Skipped(entry.name, entry.kind.title, str(reason)))
             except NotMade as reason:
@@ -263,6 +282,12 @@ def _make(run: FittedRun, chosen: Sequence[Entry]) -> Findings:
                 sentence = f"it failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
                 skipped.append(Skipped(entry.name, entry.kind.title, sentence, missing=True))
             bar.advance(1)
-    seconds = time.perf_counter() - start
-    made = datetime.now(UTC).isoformat(timespec="seconds")
-    return Findings(tuple(checks), tuple(skipped), made, seconds, tuple(run.notes))
+    return findings()
+
+
+def _kept(path: Path | None, asked: Mapping[str, Any]) -> Findings:
+    """Return what an interrupted call has left, if it was asked for the same."""
+    with suppress(StoreError):  # there is nothing, or it is damaged
+        if path is not None and (kept := Findings.load(path)).asked == asked:
+            return kept
+    return Findings((), (), "", 0.0)

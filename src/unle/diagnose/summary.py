@@ -50,8 +50,9 @@ class Summary:
     correlation: Float[np.ndarray, "dim dim"]  # between parameters
     # correlation of two parameters given all others, if the posterior were Gaussian
     partial: Float[np.ndarray, "dim dim"]
-    log_evidence: float  # log probability of x_o under the model, in the coordinates of the fit; NaN if unknown
-    log_evidence_error: float  # its standard error, from the independent runs of the sampler
+    # log-density of x_o in nats, in the coordinates of the fit (transformed, standardised); NaN if unknown
+    log_evidence: float
+    log_evidence_error: float  # its standard error in nats, from the independent runs of the sampler
 
 
 def summarise(draws: Draws, *, prior: Any = None, mode: Any = None) -> Summary:
@@ -126,7 +127,7 @@ def bayes_factor(first: Any, second: Any) -> BayesFactor:
 
     Each model is p(theta) q(x | theta) with a constant that was estimated in training, so that its evidence is a
     density of x.  The fit sees x in standardised coordinates; their Jacobian at x_o, which differs between fits, is
-    added here.
+    added here: both evidences are then densities in the units of the data, and their ratio has no unit.
 
     Args:
         first: a posterior and its draws at x_o, from tempered SMC (chains know no evidence).

@@ -201,6 +201,10 @@ class SequentialRun(NamedTuple):
         """Return the posterior, and how it came about, in a few lines."""
         return f"{self.posterior!r}\n  learned in {len(self.rounds)} rounds from {self.simulations!r}"
 
+    def __getattr__(self, name: str) -> Any:
+        """Say that what posteriors have is one attribute further."""
+        raise no_attribute(self, name, {name: f"run.posterior.{name}"} if name in vars(Posterior) else {})
+
     @property
     def lost(self) -> str | None:
         """A sentence if the simulations of the last round exclude x_o, and the posterior is not to be trusted."""

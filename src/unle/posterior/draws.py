@@ -12,13 +12,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from unle.errors import InputError, StoreError
+from unle.errors import InputError, StoreError, other_names
 from unle.space import checked_names
 
 INTERVAL = 0.95  # probability between the ends of the intervals in `Draws.summary`
 DIGITS = 4  # significant ones in `Draws.summary`
 SHOWN = 6  # parameters in `repr`
+X_AXIS = "x_dim_1"  # ArviZ's name of the axis of the entries of x
 
+ELSEWHERE = {  # what arrays and ArviZ have of draws
+    "quantile": "np.quantile(draws, [0.025, 0.975], axis=0)",
+    "hdi": "draws.summary(hdi_prob=0.95)",
+}
 EXACT = 2.0**53  # whole numbers below it are the same as integers
 
 
@@ -33,8 +38,11 @@ class Draws:
         names: parameter names.
         x_o: the observation, (rows, dim_x).
         seed: the seed they were made with.
-        log_evidence: log of the integral of prior times likelihood, up to the model's constant; NaN if unknown.
+        log_evidence: log of the integral of prior times likelihood in nats, up to the model's constant; NaN if unknown.
+            It is a density of x as the fit sees it, transformed and standardised; `unle.diagnose.bayes_factor` compares
+            two fits in the units of the data.
         info: further numbers of the sampler (acceptance, temperatures, effective sample sizes).
+        x_names: of the entries of x_o; () if they have none.
 
     Example:
         >>> import numpy as np, unle
@@ -49,6 +57,7 @@ class Draws:
     seed: int
     log_evidence: float = float("nan")
     info: dict[str, Any] = field(default_factory=dict)
+    x_names: tuple[str, ...] = ()
 
     def __post_init__(self):
         checked_names(self.names, self.values.shape[-1])
@@ -63,7 +72,7 @@ class Draws:
         hint = ""
         if not name.startswith("_"):
             own = f'draws["{name}"]' if name in self.__dict__.get("names", ()) else 'draws["NAME"], np.asarray(draws)'
-            hint = f"; try {own}, draws.to_pandas() or draws.to_arviz()"
+            hint = f"; try {ELSEWHERE.get(name, f'{own}, draws.to_pandas() or draws.to_arviz()')}"
         raise AttributeError(f"draws have no attribute {name!r}{hint}")
 
     def __len__(self) -> int:
@@ -99,6 +108,10 @@ class Draws:
         """Return the standard deviation as `np.asarray(draws).std` does; `axis=0` for that of each parameter."""
         return np.asarray(self).std(*args, **kwargs)
 
+    def median(self, axis: int | None = None) -> Any:
+        """Return the median; `axis=0` for that of each parameter."""
+        return np.median(self, axis=axis)
+
     @property
     def shape(self) -> tuple[int, int]:
         """Shape (n, d) of the draws as one array."""
@@ -107,7 +120,8 @@ class Draws:
     def to_arviz(self, posterior_predictive: Any = None, prior: Any = None, prior_predictive: Any = None):
         """Return an ArviZ DataTree with groups `posterior` and `observed_data`.
 
-        Data that are whole numbers are integers there, as ArviZ wants them of counts.
+        Data that are whole numbers are integers there, as ArviZ wants them of counts. The names of the entries of x are
+        coordinates of their last axis, where they are known.
 
         Its plots come with `pip install "unle[arviz]"`: `import arviz_plots`. ArviZ before version 1, the newest that
         `pip install arviz` finds for Python 3.11, knows no DataTree: give it
@@ -153,7 +167,8 @@ class Draws:
         with warnings.catch_warnings():
             # Exchange has many short chains: ArviZ takes that for axes in the wrong order.
             warnings.filterwarnings("ignore", message="Found chain dimension to be longer", category=UserWarning)
-            tree = arviz_base.from_dict(groups, sample_dims=["chain", "draw"])
+            coords = {X_AXIS: list(self.x_names)} if self.x_names else {}
+            tree = arviz_base.from_dict(groups, sample_dims=["chain", "draw"], coords=coords)
         tree.attrs.update(self._attributes())
         return tree
 
@@ -166,18 +181,35 @@ class Draws:
 
         return pandas.DataFrame(np.asarray(self), columns=list(self.names))
 
-    def summary(self):
-        """Return a table of pandas: mean, sd, central 95 % interval, effective sample sizes and R-hat per parameter.
+    @other_names("draws.summary(hdi_prob=0.95)", prob="ci_prob", names="var_names", parameters="var_names")
+    def summary(self, var_names: Any = None, *, ci_prob: float = INTERVAL, hdi_prob: float | None = None):
+        """Return a table of pandas: mean, sd, interval, effective sample sizes and R-hat per parameter.
 
         Numbers are rounded to four significant digits.
+
+        Args:
+            var_names: a parameter, or several; all by default.
+            ci_prob: probability in the central interval.
+            hdi_prob: probability in the shortest interval, which then takes the place of the central one.
         """
         # From the module itself: without xarray the package hides these names instead of failing.
         from arviz_stats.summary import summary
 
+        shown = self.names if var_names is None else (var_names,) if isinstance(var_names, str) else tuple(var_names)
+        for name in shown:
+            self._column(name)
+        content = ci_prob if hdi_prob is None else hdi_prob
+        if not 0 < content < 1:
+            raise InputError(f"expected a probability between 0 and 1 in the interval; got {content}; try 0.95.")
         # Unrounded by ArviZ: two decimals would turn a rate of 1e-4 into zero.
-        options: dict[str, Any] = {"ci_prob": INTERVAL, "ci_kind": "eti", "round_to": "none"}
-        table = summary(self.to_arviz(), **options)
-        table = table.rename(index={_variable(name): name for name in self.names})
+        kind = "eti" if hdi_prob is None else "hdi"
+        options: dict[str, Any] = {"ci_prob": content, "ci_kind": kind, "round_to": "none"}
+        tree = self.to_arviz()
+        table = summary(tree, **options)
+        if hdi_prob is not None:  # ArviZ 0.8 puts the central interval there
+            ends: Any = tree["posterior"].dataset.azstats.hdi(prob=hdi_prob)
+            table.loc[:, table.columns.str.startswith("hdi")] = [ends[name].values for name in table.index]
+        table = table.rename(index={_variable(name): name for name in self.names}).loc[list(shown)]
         table = table.drop(columns=[name for name in table.columns if name.startswith("mcse")])
         return table.map(lambda value: float(f"{value:.{DIGITS}g}"))
 
@@ -235,8 +267,9 @@ class Draws:
                 columns[label] = values[(..., *place)]
         attributes = dict(data.attrs)
         names = tuple(json.loads(attributes.get("unle_names", json.dumps(list(columns)))))
-        observed = getattr(data, "observed_data", None)
-        x_o = np.zeros((1, 0)) if observed is None or "x" not in observed else np.asarray(observed["x"].values, float)
+        observed = getattr(data, "observed_data", {})
+        x_o = np.asarray(observed["x"].values, float) if "x" in observed else np.zeros((1, 0))
+        labels = observed[X_AXIS].values.tolist() if X_AXIS in observed else []
         return cls(
             np.stack([columns[_variable(name)] for name in names], axis=-1),
             names,
@@ -244,6 +277,7 @@ class Draws:
             int(attributes.get("unle_seed", 0)),
             float(attributes.get("unle_log_evidence", "nan")),
             json.loads(attributes.get("unle_info", "{}")),
+            tuple(label for label in labels if isinstance(label, str)),  # numbers are ArviZ's own
         )
 
     def _attributes(self) -> dict[str, Any]:

@@ -160,11 +160,15 @@ class Posterior(eqx.Module):
         if len({len(row) for row in rows}) > 1:
             raise InputError("expected observations with the same number of rows; try one call of `sample` for each.")
         prior = condition_prior(self.prior, condition) if condition else self.prior
-        with progress(f"Sampling {n:,} draws"):
+        with progress(f"Sampling {n:,} draws") as bar:
             seen = [self.summarise(row) for row in rows]
             likelihood = self._likelihood_of(np.concatenate(seen))
-            sampled = sample_each(prior, likelihood, sampler, key_of(seed), seen, n)
-        draws = [_as_draws(self.prior.names, row, seed, part) for row, part in zip(rows, sampled, strict=True)]
+
+            def show(share: float) -> None:
+                bar.advance(0, note=f"{100 * share:.0f} % sampled")
+
+            sampled = sample_each(prior, likelihood, sampler, key_of(seed), seen, n, show)
+        draws = [self._as_draws(row, seed, part) for row, part in zip(rows, sampled, strict=True)]
         if not all(_is_sampled(one) for one in draws):
             raise InputError(
                 "the posterior could not be sampled: the likelihood of x_o is not finite anywhere in the prior; "
@@ -209,6 +213,21 @@ class Posterior(eqx.Module):
             found.append((-float(end.fun), _depth(self.prior, likelihood, end.x, rows)[2]))
         _, theta = max((pair for pair in found if np.isfinite(pair[0])), key=operator.itemgetter(0))
         return np.asarray(theta, np.float32)
+
+    def _as_draws(self, rows: np.ndarray, seed: int, sampled: Sampled) -> Draws:
+        info: dict[str, Any] = {"acceptance": float(sampled.acceptance)}
+        evidence = float("nan")
+        if sampled.path is not None:
+            path = sampled.path
+            used = np.isfinite(np.asarray(path.temperature))
+            info["temperatures"] = [np.asarray(t)[u].tolist() for t, u in zip(path.temperature, used, strict=True)]
+            info["ess"] = [np.asarray(e)[u].tolist() for e, u in zip(path.ess, used, strict=True)]
+            values = np.asarray(sampled.log_evidence, float)
+            info["log_evidence_by_chain"] = values.tolist()
+            evidence = float(np.logaddexp.reduce(values) - np.log(len(values)))
+        if sampled.inner is not None:
+            info |= {f"inner_{name}": float(value) for name, value in sampled.inner._asdict().items()}
+        return Draws(np.asarray(sampled.draws), self.prior.names, rows, seed, evidence, info, self.x_names)
 
     def summarise(self, x: Float[np.ndarray, "n dim_x"]) -> Float[np.ndarray, "n seen"]:
         """Return what the likelihood sees of rows of x: their summaries, or x itself if it has none."""
@@ -360,18 +379,3 @@ def _of_free(draws: Draws, prior: ConditionalPrior, condition: Mapping[str, Any]
 def _is_sampled(draws: Draws) -> bool:
     """Return False where no likelihood was ever finite: particles have no evidence then, and no chain moves."""
     return bool(np.isfinite(draws.values).all() and draws.log_evidence != -np.inf and draws.info["acceptance"] > 0)
-
-
-def _as_draws(names: tuple[str, ...], rows: np.ndarray, seed: int, sampled: Sampled) -> Draws:
-    info: dict[str, Any] = {"acceptance": float(sampled.acceptance)}
-    evidence = float("nan")
-    if sampled.path is not None:
-        used = np.isfinite(np.asarray(sampled.path.temperature))
-        info["temperatures"] = [np.asarray(t)[u].tolist() for t, u in zip(sampled.path.temperature, used, strict=True)]
-        info["ess"] = [np.asarray(e)[u].tolist() for e, u in zip(sampled.path.ess, used, strict=True)]
-        values = np.asarray(sampled.log_evidence, float)
-        info["log_evidence_by_chain"] = values.tolist()
-        evidence = float(np.logaddexp.reduce(values) - np.log(len(values)))
-    if sampled.inner is not None:
-        info |= {f"inner_{name}": float(value) for name, value in sampled.inner._asdict().items()}
-    return Draws(np.asarray(sampled.draws), names, rows, seed, evidence, info)

@@ -73,6 +73,7 @@ def sample_each(
     key: PRNGKeyArray,  # randomness of all of them
     observations: list[np.ndarray],  # rows of x, the same number each
     n: int,  # number of draws
+    share: Callable[[float], None] = lambda share: None,  # is told how much is done, whenever a program has ended
 ) -> list[Sampled]:
     """Return n draws, rounded up to whole chains, of the posterior of every observation.
 
@@ -85,11 +86,11 @@ def sample_each(
     keys = [split(key, len(observations)) for key in (key_starts, key_samplers)]
     each = [(*both, *rows) for *both, rows in zip(*keys, filled, strict=True)]
     if jax.default_backend() == "cpu":
-        sampled = _in_threads(prior, likelihood, sampler, each, room, wanted)
+        sampled = _in_threads(prior, likelihood, sampler, each, room, wanted, share)
     elif len(each) == 1:
         sampled = [run_sampler(prior, likelihood, sampler, *each[0], room, wanted)]
     else:
-        sampled = _side_by_side(prior, likelihood, sampler, each, room, wanted)
+        sampled = _side_by_side(prior, likelihood, sampler, each, room, wanted, share)
     host = [jax.tree.map(np.asarray, one) for one in sampled]
     return [one._replace(draws=one.draws[:, : -(-n // one.draws.shape[0])]) for one in host]
 
@@ -101,7 +102,7 @@ def _filled(rows: np.ndarray, likelihood: AbstractLikelihood) -> tuple[Array, Ar
     return on_device(np.concatenate([rows, np.repeat(rows[:1], fill, axis=0)])), on_device(is_row, bool)
 
 
-def _in_threads(prior, likelihood, sampler, each, room, wanted) -> list[Sampled]:
+def _in_threads(prior, likelihood, sampler, each, room, wanted, share) -> list[Sampled]:
     """Sample on a CPU: the parts of every observation's run are divided among the processors.
 
     One program for all of them would do most of its work on one processor, and wait for the slowest.  Parts of a
@@ -116,7 +117,10 @@ def _in_threads(prior, likelihood, sampler, each, room, wanted) -> list[Sampled]
         program = run_sampler.lower(prior, likelihood, sampler, *jobs[0]).compile()
         pool = ThreadPoolExecutor(1 if _has_gaps(likelihood) else min(cores(), len(jobs)))
         try:
-            ends = list(pool.map(lambda job: jax.device_get(program(prior, likelihood, sampler, *job)), jobs))
+            ends = []
+            for end in pool.map(lambda job: jax.device_get(program(prior, likelihood, sampler, *job)), jobs):
+                ends.append(end)
+                share(len(ends) / len(jobs))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     return [_joined(ends[first : first + len(numbers)]) for first in range(0, len(ends), len(numbers))]
@@ -142,7 +146,7 @@ def _joined(parts: list[Sampled]) -> Sampled:
     return joined._replace(acceptance=np.mean([one.acceptance for one in parts]))
 
 
-def _side_by_side(prior, likelihood, sampler, each, room, wanted) -> list[Sampled]:
+def _side_by_side(prior, likelihood, sampler, each, room, wanted, share) -> list[Sampled]:
     """Sample many observations at once on an accelerator, in blocks of one size."""
     sampled = []
     for first in range(0, len(each), SIDE_BY_SIDE):
@@ -151,6 +155,7 @@ def _side_by_side(prior, likelihood, sampler, each, room, wanted) -> list[Sample
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *full)
         many = jax.device_get(run_samplers(prior, likelihood, sampler, *stacked, room, wanted))
         sampled += [jax.tree.map(operator.itemgetter(i), many) for i in range(len(block))]
+        share(len(sampled) / len(each))
     return sampled
 
 

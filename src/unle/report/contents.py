@@ -33,17 +33,30 @@ OPTIONS = (  # of `unle run` that take a value
 )
 MOST_CONDITIONAL = 12  # parameters; more take minutes
 PRIOR_DRAWS = 4000
+X_O_FILE = "x_o.json"
 FEWEST_PLOTTED = 8  # coordinates of an observation that is drawn
 
 
 def write_report(
     run: RunDirectory, posterior: Posterior, draws: Draws | None, findings: Findings, path: Path | None = None
 ) -> Path:
-    """Write the report of a run, `report.html` in its directory by default; return the path."""
+    """Write the report of a run, `report.html` in its directory by default; return the path.
+
+    The observation becomes `x_o.json` in the directory: the command on the page reads it.
+    """
     path = run.report if path is None else path
+    if run.settings.get("x_o") is not None:
+        write_atomically(run.path / X_O_FILE, observation_file(run.settings).encode())
     page = render(contents(run, posterior, draws, findings))
     write_atomically(path, page.encode())
     return path
+
+
+def observation_file(settings: Mapping[str, Any]) -> str:
+    """Return the observation of a run as the JSON that `--observation` reads."""
+    rows, names = settings["x_o"], settings.get("x_o_names", ())
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    return json.dumps({"x_o": columns or rows})
 
 
 def render(values: dict) -> str:
@@ -149,7 +162,7 @@ def _entry(value: Any, i: int) -> float:
 
 
 def command(settings: Mapping[str, Any], directory: str, *, again: bool = True) -> str:
-    """Return the command of the run; its observation is the file the page offers.
+    """Return the command of the run; its observation is the file that lies in the directory.
 
     Args:
         settings: of the run.
@@ -172,7 +185,7 @@ def command(settings: Mapping[str, Any], directory: str, *, again: bool = True) 
     if brought:
         words += ["--simulations", directory]
     if settings.get("x_o") is not None:
-        words += ["--observation", "x_o.json"]
+        words += ["--observation", str(Path(directory) / X_O_FILE)]
     return shlex.join([*words, "--out", directory.rstrip("/") + ("-again" if again else "")])
 
 
@@ -228,7 +241,7 @@ def contents(run: RunDirectory, posterior: Posterior, draws: Draws | None, findi
         "versions": list(record.get("versions", {}).items()),
         "simulations": _simulations(tally, rows.x.shape[1]),
         "x_o": _observation(x_o, rows.x[rows.valid], findings, posterior.x_names),
-        "x_o_file": None if x_o is None else "data:application/json," + quote(json.dumps({"x_o": x_o.tolist()})),
+        "x_o_file": None if x_o is None else "data:application/json," + quote(observation_file(settings)),
         "answer": None if draws is None else _answer(posterior, draws),
         "sections": [Section(check, picture_of(check)) for check in findings.checks],
         "skipped": findings.skipped,
@@ -323,7 +336,9 @@ def _answer(posterior: Posterior, draws: Draws) -> dict[str, Any]:
             picture(
                 "conditional",
                 plot.conditional_pairs(record),
-                "Two parameters at a time, all others held at the dot: what one can make up for in the other.",
+                "Two parameters at a time, all others held at the dot: what one can make up for in the other. "
+                "Numbers are the correlations of these conditional densities: near 1 or -1 the data fix a combination "
+                "of the two well, and each of them by itself badly, even where all others are known.",
                 f"Conditional densities of all pairs of {names}, around the most probable theta.",
             )
         )

@@ -32,6 +32,14 @@ from unle.errors import InputError
 from unle.space.bijections import AbstractBijection
 
 EXAMPLE = "try Prior(numpyro.distributions.Uniform(low, high)) or Prior.uniform(low, high)."
+INDEPENDENT = (
+    "a parameter of a prior cannot depend on another one; try independent ones, and combine them in the simulator: "
+    "effect = mean + spread * z, with z ~ Normal(0, 1)."
+)
+MATRIX = (
+    "for a matrix try numbers that do not restrict one another, such as partial correlations between -1 and 1, and put "
+    "them together in the simulator."
+)
 _HOMES = (
     ("family", dist, dist.Distribution),
     ("transform", transforms, transforms.Transform),
@@ -61,10 +69,8 @@ def as_block(distribution: dist.Distribution) -> dist.Distribution:
         raise InputError(f"expected continuous parameters; got the discrete distribution {name}.")
     shape = distribution.shape()
     if len(shape) > 1:
-        raise InputError(
-            f"expected draws of shape () or (k,); got {shape} from {name}; "
-            "try a list of distributions, one per block of parameters."
-        )
+        advice = MATRIX if distribution.event_dim > 1 else "try a list of distributions, one per block of parameters."
+        raise InputError(f"expected draws of shape () or (k,); got {shape} from {name}; {advice}")
     if 0 in shape:
         raise InputError(f"expected at least one parameter; got {name} with draws of shape {shape}.")
     _check_parameters(distribution)
@@ -94,10 +100,11 @@ def _as_float(leaf: Any) -> Any:
 def _check_parameters(distribution: dist.Distribution) -> None:
     for part in _nested(distribution):
         for name, value in part.get_args().items():
-            if value is not None and not np.all(np.isfinite(np.asarray(value))):
-                raise InputError(
-                    f"expected finite parameters of {type(part).__name__}; got {name} = {np.asarray(value)}."
-                )
+            array = np.asarray(value)
+            if array.dtype.kind in "US":
+                raise InputError(f"expected numbers in {type(part).__name__}; got {name} = {value!r}; {INDEPENDENT}")
+            if value is not None and not np.all(np.isfinite(array)):
+                raise InputError(f"expected finite parameters of {type(part).__name__}; got {name} = {array}.")
         try:
             part.validate_args(strict=False)
         except ValueError as error:
@@ -146,7 +153,8 @@ def as_numpyro(distribution: Any) -> list[dist.Distribution]:
         return [_from_scipy(distribution)]
     if any(kind.__module__.split(".")[0] == "torch" for kind in classes):
         return _from_torch(distribution)
-    got, advice = _described(distribution), EXAMPLE
+    is_function = callable(distribution) and not isinstance(distribution, type)
+    got, advice = f"a {type(distribution).__name__}", INDEPENDENT if is_function else EXAMPLE
     if any(kind.__module__.split(".")[0] in ("pymc", "pytensor") for kind in classes):
         got, advice = f"one of PyMC ({got})", "try numpyro's of the same name, or scipy.stats.norm(0, 1.5)."
     raise InputError(f"expected a distribution of numpyro, scipy.stats or torch; got {got}; {advice}")
@@ -235,7 +243,11 @@ def _from_scipy(frozen: Any) -> dist.Distribution:
             f"got scipy.stats.{name}; try one of these, or a distribution of numpyro."
         )
     shapes, loc, scale = frozen.dist._parse_args(*frozen.args, **frozen.kwds)
-    return SCIPY[name](*(np.asarray(value, float) for value in (*shapes, loc, scale)))
+    try:
+        numbers = [np.asarray(value, float) for value in (*shapes, loc, scale)]
+    except (TypeError, ValueError):
+        raise InputError(f"expected numbers in scipy.stats.{name}; {INDEPENDENT}") from None
+    return SCIPY[name](*numbers)
 
 
 # By the class's name in torch.distributions: the names of its parameters, there and in numpyro.
@@ -275,10 +287,6 @@ def _from_torch(distribution: Any) -> list[dist.Distribution]:
         f"expected one of the families {', '.join(sorted(TORCH))}, Independent, BoxUniform; "
         f"got torch's {type(distribution).__name__}; try one of these, or a distribution of numpyro."
     )
-
-
-def _described(value: Any) -> str:
-    return "a function" if callable(value) and not isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def describe(distribution: dist.Distribution) -> dict[str, Any]:

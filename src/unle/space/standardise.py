@@ -51,6 +51,8 @@ REDUNDANT = 1e-4
 UNLIKE = 100 * REDUNDANT
 # Standard deviations beyond the extreme simulation from which an observation is called outside.
 OUTSIDE = 1.0
+FAR = 10.0  # the same, from which the posterior means nothing
+ADVICE = ": check its units first, then the prior and the simulator; do not use the posterior before"
 OFF_CELL = 1e-3  # distance from the nearest value of discrete data, in steps or in the value itself
 CHECKED_ROWS = 20  # of an observation are compared with the simulations
 SHOWN_LINES = 3  # coordinates that a warning names
@@ -235,11 +237,11 @@ class XSpace(eqx.Module):
 
     def observation_warning(self, rows: Float[np.ndarray, "n dim_x"], names: Sequence[str] = ()) -> str | None:
         """Return one sentence about all coordinates in which an observation is unlike every simulation, or None."""
-        rows, inner = rows[:CHECKED_ROWS], (np.asarray(self.low, float) + np.asarray(self.high, float)) / 2
+        rows = rows[:CHECKED_ROWS]
         if np.isnan(rows).any():
             if self.redundant:  # which may follow from what is missing
                 return None
-            rows = np.where(np.isnan(rows), inner, rows)  # of what is missing there is nothing to say
+            rows = np.where(np.isnan(rows), np.asarray(self.low, float), rows)  # of what is missing say nothing
         lines = self.check_observation(rows[0] if len(rows) == 1 else rows, names or None)
         more = f"; and {len(lines) - SHOWN_LINES} more such coordinates" if len(lines) > SHOWN_LINES else ""
         return "; ".join(lines[:SHOWN_LINES]) + more if lines else None
@@ -277,7 +279,7 @@ class XSpace(eqx.Module):
                 sentences[i] = (
                     f"{names[i]} = {row[i]:.4g} lies outside the simulations "
                     f"(range {float(self.low[i]):.4g} to {float(self.high[i]):.4g}), "
-                    f"{beyond[place]:.2g} standard deviations beyond them"
+                    f"{beyond[place]:.3g} standard deviations beyond them" + ADVICE * bool(beyond[place] > FAR)
                 )
         return sentences
 

@@ -9,7 +9,7 @@
       metrics.jsonl             one JSON object per line, appended as the run goes on
       seals.json                check sums of the finished files; a stage is finished when its files are sealed
       lock                      held while a process works here
-      report.html
+      report.html, x_o.json     the page, and the observation for the command on it
 
 A directory belongs to one set of settings. Opening it with others is refused, and the message names the difference:
 simulations of two priors mixed in one table are a mistake that no later check would find.
