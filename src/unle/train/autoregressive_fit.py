@@ -209,7 +209,9 @@ def _train(
 
     zeros = (on_device(np.zeros(part.shape)) for part in (bases.intercept, bases.slope, bases.spread))
     trained = Trained(bases.net, *zeros)
-    begun = Weights(trained, eqx.filter_vmap(_optimiser(settings.weight_decay).init)(trained), trained)
+    shapes = jax.eval_shape(eqx.filter_vmap(_optimiser(settings.weight_decay).init), trained)
+    optimiser = jax.tree.map(lambda leaf: on_device(np.zeros(leaf.shape), leaf.dtype), shapes)  # Adam starts from zeros
+    begun = Weights(trained, optimiser, trained)
     first = begun, bases, np.full(log_det.shape, -np.inf)
     patience, title = Patience(settings.patience), "Fitting an autoregressive base"
     _, best, scores = run(chunk, first, range(steps // CHUNK), steps=CHUNK, patience=patience, title=title).state
