@@ -16,6 +16,7 @@ from unle.diagnose import (
     check,
     coverage,
     default_checks,
+    fitted_run,
     posterior_sbc,
     predictive,
     sbc,
@@ -39,6 +40,14 @@ spec = importlib.util.spec_from_file_location("trust_around", FILE)
 trust = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(trust)
 PRIOR = Prior.normal([0.0, 0.0], [1.0, 1.0], names=["a", "b"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fewer_posteriors():
+    """Posteriors of prior simulations take most of the time of all checks; they are judged in test_calibration.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitted_run, "PAIRS", 100)
+        yield
 
 
 def test_nobody_is_ranked_among_draws_of_his_own_chain():

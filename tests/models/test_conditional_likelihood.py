@@ -33,6 +33,21 @@ THETA_TABLE, X_TABLE = RNG.normal(3.0, 2.0, (400, 1)), RNG.normal([-1.0, 50.0], 
 THETA, X = jnp.array([2.0]), jnp.array([-0.9, 48.0])
 
 
+@eqx.filter_jit
+def value(function, *arguments):
+    """Return what a method returns, from one program instead of one for each of its operations."""
+    return function(*arguments)
+
+
+@eqx.filter_jit
+def coordinates(likelihood, theta, w):
+    """Return v, w again, and the density of w by way of v: reference, tilt and Jacobian."""
+    t = likelihood.standardise(theta)
+    v = likelihood.whiten(t, w)
+    log_det = jnp.linalg.slogdet(jax.jacobian(lambda w: likelihood.whiten(t, w))(w))[1]
+    return v, likelihood.unwhiten(t, v), likelihood.log_reference(v) + likelihood.log_tilt(t, v) + log_det
+
+
 def filled(tree, seed):
     """Return the tree with arrays from numpy: quicker than compiling generators."""
     rng = np.random.default_rng(seed)
@@ -67,13 +82,10 @@ def likelihood():
 
 
 def test_the_density_is_that_of_base_and_tilt_in_either_coordinates(likelihood):
-    w, t = likelihood.prepare(X), likelihood.standardise(THETA)
-    v = likelihood.whiten(t, w)
-    np.testing.assert_allclose(likelihood.unwhiten(t, v), w, rtol=1e-4, atol=1e-5)
-    # The Jacobian of v(w) turns the one density into the other.
-    log_det = jnp.linalg.slogdet(jax.jacobian(lambda w: likelihood.whiten(t, w))(w))[1]
-    in_v = likelihood.log_reference(v) + likelihood.log_tilt(t, v) + log_det
-    np.testing.assert_allclose(likelihood.log_unnormalised(THETA, w), in_v, rtol=1e-4)
+    w = value(likelihood.prepare, X)
+    _, back, in_v = coordinates(likelihood, THETA, w)  # the Jacobian of v(w) turns the one density into the other
+    np.testing.assert_allclose(back, w, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(value(likelihood.log_unnormalised, THETA, w), in_v, rtol=1e-4)
 
 
 def test_the_kinds_are_classes(likelihood):
@@ -86,29 +98,30 @@ def test_the_kinds_are_classes(likelihood):
 
 
 def test_normalised_takes_b_off(likelihood):
-    b, w = normaliser(2), likelihood.prepare(X)
+    b, w = normaliser(2), value(likelihood.prepare, X)
     wrapped = Normalised(likelihood, b)
-    expected = likelihood.log_unnormalised(THETA, w) - b(likelihood.standardise(THETA))
-    np.testing.assert_allclose(wrapped.log_likelihood(THETA, w), expected, rtol=1e-6)
-    np.testing.assert_allclose(wrapped.prepare(X), w)
+    expected = value(likelihood.log_unnormalised, THETA, w) - value(b, value(likelihood.standardise, THETA))
+    np.testing.assert_allclose(value(wrapped.log_likelihood, THETA, w), expected, rtol=1e-6)
+    np.testing.assert_allclose(value(wrapped.prepare, X), w)
     assert wrapped.space_of_x() is likelihood.space_of_x()
 
 
 def test_a_normaliser_in_other_coordinates_is_the_same_function():
     b, shift, scale = normaliser(4), jnp.array([0.7]), jnp.array([3.0])
     new = jnp.array([0.4])
-    np.testing.assert_allclose(b.in_coordinates(shift, scale)(new), b(shift + scale * new), rtol=1e-5)
-    np.testing.assert_allclose(b.shifted(1.5)(new), b(new) + 1.5, rtol=1e-5)
-    assert float(LogNormaliser.initial(jr.key(0), 1, width=4, depth=1)(new)) == 0
+    at = value(b, shift + scale * new)
+    np.testing.assert_allclose(value(value(b.in_coordinates, shift, scale), new), at, rtol=1e-5)
+    np.testing.assert_allclose(value(value(b.shifted, 1.5), new), value(b, new) + 1.5, rtol=1e-5)
+    assert float(value(lambda key: LogNormaliser.initial(key, 1, width=4, depth=1), jr.key(0))(new)) == 0
 
 
 def test_a_mixture_averages_densities(likelihood):
     members = [Normalised(conditional(seed), normaliser(seed)) for seed in (1, 5)]
-    mixed, w = mixture(members), likelihood.prepare(X)
-    values = [float(member.log_likelihood(THETA, w)) for member in members]
-    np.testing.assert_allclose(mixed.log_likelihood(THETA, w), np.logaddexp(*values) - np.log(2), rtol=1e-5)
-    np.testing.assert_allclose(mixed.member_log_likelihoods(THETA, w), values, rtol=1e-5)
-    np.testing.assert_allclose(mixed.prepare(X), w)
+    mixed, w = mixture(members), value(likelihood.prepare, X)
+    values = [float(value(member.log_likelihood, THETA, w)) for member in members]
+    np.testing.assert_allclose(value(mixed.log_likelihood, THETA, w), np.logaddexp(*values) - np.log(2), rtol=1e-5)
+    np.testing.assert_allclose(value(mixed.member_log_likelihoods, THETA, w), values, rtol=1e-5)
+    np.testing.assert_allclose(value(mixed.prepare, X), w)
     assert mixed.size == 2
     assert mixed.space_of_x().dim_x == 2
     assert mixture(members[:1]) is members[0]
@@ -120,21 +133,21 @@ def test_a_mixture_averages_densities(likelihood):
 
 def test_a_pool_averages_log_densities_and_not_its_members_normalisers(likelihood):
     members = [conditional(seed) for seed in (1, 5, 6)]
-    pool, w, t = geometric_pool(members), likelihood.prepare(X), likelihood.standardise(THETA)
-    values = [float(member.log_unnormalised(THETA, w)) for member in members]
-    np.testing.assert_allclose(pool.log_unnormalised(THETA, w), np.mean(values), rtol=1e-5)
+    pool, w, t = geometric_pool(members), value(likelihood.prepare, X), value(likelihood.standardise, THETA)
+    values = [float(value(member.log_unnormalised, THETA, w)) for member in members]
+    np.testing.assert_allclose(value(pool.log_unnormalised, THETA, w), np.mean(values), rtol=1e-5)
     # Z belongs to the pool: tilt and reference are its density at v, in the coordinates of the first base.
-    v = pool.whiten(t, w)
-    np.testing.assert_allclose(pool.unwhiten(t, v), w, rtol=1e-4, atol=1e-5)
-    log_det = jnp.linalg.slogdet(jax.jacobian(lambda w: pool.whiten(t, w))(w))[1]
-    in_v = pool.log_reference(v) + pool.log_tilt(t, v) + log_det
+    v, back, in_v = coordinates(pool, THETA, w)
+    np.testing.assert_allclose(back, w, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.mean(values), in_v, rtol=1e-4)
     assert pool.space_of_x().dim_x == 2
     assert geometric_pool(members[:1]) is members[0]
     same = geometric_pool([members[0], members[0]])
-    np.testing.assert_allclose(same.log_tilt(t, v), members[0].log_tilt(t, v), rtol=1e-4, atol=1e-4)
+    tilts = [value(model.log_tilt, t, v) for model in (same, members[0])]
+    np.testing.assert_allclose(*tilts, rtol=1e-4, atol=1e-4)
     weighted = geometric_pool(members, [3.0, 0.0, 1.0])
-    np.testing.assert_allclose(weighted.log_unnormalised(THETA, w), 0.75 * values[0] + 0.25 * values[2], rtol=1e-5)
+    expected = 0.75 * values[0] + 0.25 * values[2]
+    np.testing.assert_allclose(value(weighted.log_unnormalised, THETA, w), expected, rtol=1e-5)
     with pytest.raises(InputError, match="at least one member"):
         geometric_pool([])
     with pytest.raises(InputError, match="not all zero"):
@@ -142,21 +155,21 @@ def test_a_pool_averages_log_densities_and_not_its_members_normalisers(likelihoo
 
 
 def test_validity_enters_both_kinds(likelihood):
-    net, w = validity(3), likelihood.prepare(X)
-    t = likelihood.standardise(THETA)
-    each = [jax.nn.sigmoid(jax.tree.map(lambda leaf, k=k: leaf[k], net.nets)(t)[0]) for k in range(3)]
+    net, w = validity(3), value(likelihood.prepare, X)
+    t = value(likelihood.standardise, THETA)
+    outputs = [float(value(jax.tree.map(lambda leaf, k=k: leaf[k], net.nets), t)[0]) for k in range(3)]
+    each = 1 / (1 + np.exp(-np.array(outputs)))
     probability = np.exp(np.mean(np.log(each)))
     logit = np.log(probability / (1 - probability))
-    np.testing.assert_allclose(net.logit(THETA), logit, rtol=1e-4)
-    np.testing.assert_allclose(net(THETA), np.log(1 / (1 + np.exp(0.3 - 1.2 * logit))), rtol=1e-4)
+    np.testing.assert_allclose(value(net.logit, THETA), logit, rtol=1e-4)
+    np.testing.assert_allclose(value(net, THETA), np.log(1 / (1 + np.exp(0.3 - 1.2 * logit))), rtol=1e-4)
 
     doubly = with_validity(likelihood, net)
-    np.testing.assert_allclose(
-        doubly.log_unnormalised(THETA, w), likelihood.log_unnormalised(THETA, w) + net(THETA), rtol=1e-5
-    )
-    v = doubly.whiten(t, w)
-    np.testing.assert_allclose(doubly.log_tilt(t, v), likelihood.log_tilt(t, v))  # Z is what it was
-    np.testing.assert_allclose(doubly.unwhiten(t, v), w, rtol=1e-4)
+    expected = value(likelihood.log_unnormalised, THETA, w) + value(net, THETA)
+    np.testing.assert_allclose(value(doubly.log_unnormalised, THETA, w), expected, rtol=1e-5)
+    v = value(doubly.whiten, t, w)
+    np.testing.assert_allclose(value(doubly.log_tilt, t, v), value(likelihood.log_tilt, t, v))  # Z is what it was
+    np.testing.assert_allclose(value(doubly.unwhiten, t, v), w, rtol=1e-4)
     b = normaliser(2)
     plain, inside = with_validity(Normalised(likelihood, b), net), Normalised(doubly, b)
     assert eqx.tree_equal(plain, inside)  # so that exchange finds the unnormalised model

@@ -167,10 +167,18 @@ def _designs(w: Float[Array, "n *cell data"], standardiser: Standardiser) -> lis
     units = [(w, np.zeros(len(w)), None)]
     own = jax.tree.map(lambda leaf: leaf[: w.shape[-1]], standardiser)
     if any(name != "identity" for name in own.marginals.names()):
-        y = jax.vmap(own.inverse)(w) if w.ndim == 2 else w.at[:, :3].set(jax.vmap(jax.vmap(own.inverse))(w[:, :3]))
-        middle = y if w.ndim == 2 else y[:, 1]
-        units.append((y, -np.asarray(jax.vmap(own.log_det)(middle), float), own))
+        y, log_det = _without_transforms(own, w)
+        units.append((y, -np.asarray(log_det, float), own))
     return [Design(*unit, sees_past) for unit, sees_past in product(units, (False, True))]
+
+
+@eqx.filter_jit  # the transforms are dozens of small programs otherwise
+def _without_transforms(
+    own: Standardiser, w: Float[Array, "n *cell data"]
+) -> tuple[Float[Array, "n *cell data"], Float[Array, " n"]]:
+    """Return raw units of the data, and log |det dw/dy| of every row."""
+    y = jax.vmap(own.inverse)(w) if w.ndim == 2 else w.at[:, :3].set(jax.vmap(jax.vmap(own.inverse))(w[:, :3]))
+    return y, jax.vmap(own.log_det)(y if w.ndim == 2 else y[:, 1])
 
 
 def _train(
@@ -199,13 +207,15 @@ def _train(
         best, best_scores = (average, scores) if score > best_scores[:, looked_at].mean() else (best, best_scores)
         return (weights, best, best_scores), Look(score, f"held-out log-likelihood {score:.2f}")
 
-    zeros = (jnp.zeros_like(part) for part in (bases.intercept, bases.slope, bases.spread))
+    zeros = (on_device(np.zeros(part.shape)) for part in (bases.intercept, bases.slope, bases.spread))
     trained = Trained(bases.net, *zeros)
-    begun = Weights(trained, eqx.filter_vmap(_optimiser(settings.weight_decay).init)(trained), trained)
+    shapes = jax.eval_shape(eqx.filter_vmap(_optimiser(settings.weight_decay).init), trained)
+    optimiser = jax.tree.map(lambda leaf: on_device(np.zeros(leaf.shape), leaf.dtype), shapes)  # Adam starts from zeros
+    begun = Weights(trained, optimiser, trained)
     first = begun, bases, np.full(log_det.shape, -np.inf)
     patience, title = Patience(settings.patience), "Fitting an autoregressive base"
     _, best, scores = run(chunk, first, range(steps // CHUNK), steps=CHUNK, patience=patience, title=title).state
-    same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (members, *leaf.shape)), design.standardiser)
+    same = jax.tree.map(lambda leaf: on_device(np.stack([leaf] * members), leaf.dtype), design.standardiser)
     return replace(best, standardiser=same), scores
 
 
