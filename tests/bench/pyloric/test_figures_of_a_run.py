@@ -103,11 +103,16 @@ def inked(png: Path) -> float:
     return float((imread(png)[..., :3].min(axis=-1) < 0.9).mean())
 
 
-def test_the_script_measures_rounds_energies_and_the_posterior(task, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def script():
     path = Path(__file__).parents[3] / "scripts" / "pyloric_sunle.py"
     spec = importlib.util.spec_from_file_location("pyloric_sunle", path)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_script_measures_rounds_energies_and_the_posterior(task, script, tmp_path, monkeypatch, capsys):
     small = {
         "base": GaussianTraining(width=8, depth=1, iterations=50),
         "training": EnergyTraining(iterations=100, chunk=50),
@@ -117,7 +122,7 @@ def test_the_script_measures_rounds_energies_and_the_posterior(task, tmp_path, m
     quick = partial(fit_validity, settings=ValidityTraining(members=2, width=16, depth=2, iterations=300))
     monkeypatch.setattr(region_fit, "fit_validity", quick)
     options = ["--engine", "cpu", "--first", "300", "--rounds", "1", "--size", "200", "--resimulate", "400"]
-    monkeypatch.setattr("sys.argv", [str(path), *options, "--json", str(tmp_path / "r.json")])
+    monkeypatch.setattr("sys.argv", ["pyloric_sunle.py", *options, "--json", str(tmp_path / "r.json")])
     script.main()
     lines = capsys.readouterr().out.splitlines()
     assert [text.split()[0] for text in lines[:4]] == ["round", "round", "energies", "posterior"]
@@ -130,16 +135,12 @@ def test_the_script_measures_rounds_energies_and_the_posterior(task, tmp_path, m
     assert f"{final['predicted']:.4f}" in lines[4]
 
 
-def test_the_script_runs_the_algorithm_of_the_paper(task, tmp_path, monkeypatch):
-    path = Path(__file__).parents[3] / "scripts" / "pyloric_sunle.py"
-    spec = importlib.util.spec_from_file_location("pyloric_sunle", path)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+def test_the_script_runs_the_algorithm_of_the_paper(task, script, tmp_path, monkeypatch):
     few = WalkingExchange(chains=20, warm_up=20, thin=20)
     paper = SUNLE.paper(task.prior, **script.PAPER | {"width": 10, "depth": 1, "iterations": 20})
     monkeypatch.setattr(script.unle.SUNLE, "paper", lambda prior, **settings: replace(paper, exchange=few))
     options = ["--paper", "--engine", "cpu", "--first", "300", "--rounds", "1", "--size", "200", "--resimulate", "400"]
-    monkeypatch.setattr("sys.argv", [str(path), *options, "--json", str(tmp_path / "r.json")])
+    monkeypatch.setattr("sys.argv", ["pyloric_sunle.py", *options, "--json", str(tmp_path / "r.json")])
     script.main()
     record = json.loads((tmp_path / "r.json").read_text())
     assert record["method"] == "sunle-paper"
