@@ -197,9 +197,10 @@ def test_check_prints_json(story):
     )  # a part does not replace the whole
 
 
-def test_finished_checks_are_kept_when_interrupted(story, tmp_path, monkeypatch):
-    made, run = [], shutil.copytree(story.run.path, tmp_path / "run")
-    stop = [KeyboardInterrupt]
+@pytest.fixture
+def three(story, tmp_path, monkeypatch):
+    """A run, the three checks in place of all that were made, and what the second raises."""
+    made, stop = [], []
 
     def entry(name):
         kind = CheckKind(name, name, "?")
@@ -213,6 +214,12 @@ def test_finished_checks_are_kept_when_interrupted(story, tmp_path, monkeypatch)
         return Entry(kind, make)
 
     monkeypatch.setattr("unle.diagnose.runner.CHECKS", tuple(map(entry, ("first", "second", "third"))))
+    return SimpleNamespace(run=shutil.copytree(story.run.path, tmp_path / "run"), made=made, stop=stop)
+
+
+def test_finished_checks_are_kept_when_interrupted(three):
+    run, made, stop = three.run, three.made, three.stop
+    stop.append(KeyboardInterrupt)
     check = ["check", str(run)]
     before = (run / "checks.json").read_text()
     interrupted = CliRunner().invoke(app, check)
@@ -234,6 +241,34 @@ def test_finished_checks_are_kept_when_interrupted(story, tmp_path, monkeypatch)
         made.clear()
         assert CliRunner().invoke(app, check + change).exit_code == 0
         assert made == ["first", "second", "third"]
+
+
+def test_checks_that_cannot_be_kept_end_with_the_reason(three, monkeypatch):
+    def full(*_):
+        raise StoreError("checks_begun.json could not be written: No space left on device.")
+
+    monkeypatch.setattr(Findings, "save", full)
+    result = CliRunner().invoke(app, ["check", str(three.run)])
+    assert result.exit_code == 1
+    assert "No space left on device" in result.stderr
+    assert three.made == ["first"]
+
+
+@pytest.mark.parametrize("change", ["another seed", "damaged"])
+def test_what_cannot_be_gone_on_with_is_removed_at_once(three, change):
+    """Or the names of one call could meet the arrays of another."""
+    begun = three.run / "checks_begun.npz"
+    three.stop[:] = [KeyboardInterrupt]
+    assert CliRunner().invoke(app, ["check", str(three.run)]).exit_code == 130
+    if change == "damaged":
+        begun.write_bytes(begun.read_bytes()[:100])
+    there = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Findings, "save", lambda *_: there.extend(three.run.glob("checks_begun*")))
+        seed = ["--seed", "5"] * (change == "another seed")
+        assert CliRunner().invoke(app, ["check", str(three.run), *seed]).exit_code == 0
+    assert three.made == ["first", "first", "second", "third"]
+    assert there == []
 
 
 @pytest.mark.parametrize("verb", ["check", "report"])
