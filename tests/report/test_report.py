@@ -271,6 +271,32 @@ def test_what_cannot_be_gone_on_with_is_removed_at_once(three, change):
     assert there == []
 
 
+def test_what_an_interrupt_leaves_is_said_as_it_is(three, monkeypatch):
+    def stopped(*words):
+        three.stop[:] = [KeyboardInterrupt]
+        result = CliRunner().invoke(app, [*words[:1], str(three.run), *words[1:]])
+        assert result.exit_code == 130
+        return result.stderr
+
+    assert "finished and kept: 1 check; the same command makes the others." in stopped("check")
+    assert "stopped; nothing was written." in stopped("check", "--only", "first", "--only", "second")
+    assert "finished and kept: 1 check" in stopped("check")  # which made none of them again
+    assert three.made == ["first", "first"]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("unle.cli.check.require_fit", interrupt)
+        (three.run / "checks_begun.json").write_text("{")
+        assert "stopped; nothing was written." in stopped("check")
+    three.stop.clear()
+    monkeypatch.setattr("unle.report.write_report", interrupt)
+    result = CliRunner().invoke(app, ["report", str(three.run), "--fresh"])
+    assert "stopped; the report was not written." in result.stderr
+    assert [one.name for one in Findings.load(three.run / "checks").checks] == ["first", "second", "third"]
+
+
 @pytest.mark.parametrize("verb", ["check", "report"])
 def test_an_unfinished_run_gives_one_sentence(tmp_path, verb):
     result = CliRunner().invoke(app, [verb, str(tmp_path)])
