@@ -139,6 +139,17 @@ def test_the_command_reads_the_observation_from_the_directory(story, tmp_path):
     assert {key: np.asarray(value).tolist() for key, value in record.items()} == named
 
 
+def test_a_page_for_elsewhere_needs_nothing_written_in_the_directory(story, tmp_path, monkeypatch):
+    def write(path, content):
+        if path.parent != tmp_path:
+            raise StoreError(f"{path} could not be written: Read-only file system.")
+        path.write_bytes(content)
+
+    monkeypatch.setattr("unle.report.contents.write_atomically", write)
+    write_report(story.run, story.posterior, story.draws, story.findings, tmp_path / "page.html")
+    assert "data:application/json," in (tmp_path / "page.html").read_text()
+
+
 @pytest.mark.parametrize("dim", [4, 30])
 def test_many_numbers_of_an_observation_are_drawn(dim, story, monkeypatch):
     seen = {}
