@@ -154,6 +154,7 @@ def test_a_top_up_that_is_cut_short_can_be_made_again(tmp_path, monkeypatch, ste
     run = RunDirectory.create(tmp_path / "run", settings)
     run.draws.write_text("draws")
     run.report.write_text("page")
+    (run.path / "checks_begun.json").write_text("{}")  # interrupted
     run.seal("draws", [run.draws])
     for number in (0, 1):
         run.append_metrics(stage="round", number=number)
@@ -183,5 +184,6 @@ def test_a_top_up_that_is_cut_short_can_be_made_again(tmp_path, monkeypatch, ste
     assert [record["number"] for record in topped.read_metrics()] == [0]
     aside = tmp_path / "run" / "earlier" / "100"
     assert (aside / "draws.nc").read_text() == "draws"
+    assert not list(topped.path.glob("checks*"))
     assert len([json.loads(line) for line in (aside / "metrics.jsonl").read_text().splitlines()]) == 3
     assert not topped.finished("draws")

@@ -113,6 +113,11 @@ def test_a_file_that_is_not_there_is_refused_before_anything_is_loaded(command, 
     assert not list(tmp_path.iterdir())
 
 
+def test_a_full_path_that_is_not_there_is_not_said_to_be_in_this_folder(tmp_path):
+    result = unle("run", "two_moons", "--observation", str(tmp_path / "gone.csv"))
+    assert result.stderr.strip().endswith(f"there is no file {tmp_path / 'gone.csv'}.")
+
+
 def test_missing_entries_are_for_sample(tmp_path):
     (tmp_path / "x.csv").write_text("1.0,nan\n")
     with pytest.raises(InputError, match="got NaN or inf; a fit without an observation takes missing .* unle sample"):

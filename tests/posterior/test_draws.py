@@ -109,6 +109,8 @@ def test_summary_takes_the_words_of_arviz(draws):
         draws.summary(hdi_prob=94.0)
     with pytest.raises(InputError, match="one of the parameters drift, noise; got 'nose'"):
         draws.summary(var_names=["nose"])
+    with pytest.raises(InputError, match=r"one of the parameters drift, noise; got '0\.9'"):
+        draws.summary(0.9)
     with pytest.raises(InputError, match="keywords among var_names, ci_prob, hdi_prob; got `round_to`"):
         draws.summary(round_to=2)
 

@@ -139,6 +139,17 @@ def test_the_command_reads_the_observation_from_the_directory(story, tmp_path):
     assert {key: np.asarray(value).tolist() for key, value in record.items()} == named
 
 
+def test_a_page_for_elsewhere_needs_nothing_written_in_the_directory(story, tmp_path, monkeypatch):
+    def write(path, content):
+        if path.parent != tmp_path:
+            raise StoreError(f"{path} could not be written: Read-only file system.")
+        path.write_bytes(content)
+
+    monkeypatch.setattr("unle.report.contents.write_atomically", write)
+    write_report(story.run, story.posterior, story.draws, story.findings, tmp_path / "page.html")
+    assert "data:application/json," in (tmp_path / "page.html").read_text()
+
+
 @pytest.mark.parametrize("dim", [4, 30])
 def test_many_numbers_of_an_observation_are_drawn(dim, story, monkeypatch):
     seen = {}
@@ -197,9 +208,10 @@ def test_check_prints_json(story):
     )  # a part does not replace the whole
 
 
-def test_finished_checks_are_kept_when_interrupted(story, tmp_path, monkeypatch):
-    made, run = [], shutil.copytree(story.run.path, tmp_path / "run")
-    stop = [KeyboardInterrupt]
+@pytest.fixture
+def three(story, tmp_path, monkeypatch):
+    """A run, the three checks in place of all that were made, and what the second raises."""
+    made, stop = [], []
 
     def entry(name):
         kind = CheckKind(name, name, "?")
@@ -213,6 +225,12 @@ def test_finished_checks_are_kept_when_interrupted(story, tmp_path, monkeypatch)
         return Entry(kind, make)
 
     monkeypatch.setattr("unle.diagnose.runner.CHECKS", tuple(map(entry, ("first", "second", "third"))))
+    return SimpleNamespace(run=shutil.copytree(story.run.path, tmp_path / "run"), made=made, stop=stop)
+
+
+def test_finished_checks_are_kept_when_interrupted(three):
+    run, made, stop = three.run, three.made, three.stop
+    stop.append(KeyboardInterrupt)
     check = ["check", str(run)]
     before = (run / "checks.json").read_text()
     interrupted = CliRunner().invoke(app, check)
@@ -234,6 +252,60 @@ def test_finished_checks_are_kept_when_interrupted(story, tmp_path, monkeypatch)
         made.clear()
         assert CliRunner().invoke(app, check + change).exit_code == 0
         assert made == ["first", "second", "third"]
+
+
+def test_checks_that_cannot_be_kept_end_with_the_reason(three, monkeypatch):
+    def full(*_):
+        raise StoreError("checks_begun.json could not be written: No space left on device.")
+
+    monkeypatch.setattr(Findings, "save", full)
+    result = CliRunner().invoke(app, ["check", str(three.run)])
+    assert result.exit_code == 1
+    assert "No space left on device" in result.stderr
+    assert three.made == ["first"]
+
+
+@pytest.mark.parametrize("change", ["another seed", "damaged"])
+def test_what_cannot_be_gone_on_with_is_removed_at_once(three, change):
+    """Or the names of one call could meet the arrays of another."""
+    begun = three.run / "checks_begun.npz"
+    three.stop[:] = [KeyboardInterrupt]
+    assert CliRunner().invoke(app, ["check", str(three.run)]).exit_code == 130
+    if change == "damaged":
+        begun.write_bytes(begun.read_bytes()[:100])
+    there = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Findings, "save", lambda *_: there.extend(three.run.glob("checks_begun*")))
+        seed = ["--seed", "5"] * (change == "another seed")
+        assert CliRunner().invoke(app, ["check", str(three.run), *seed]).exit_code == 0
+    assert three.made == ["first", "first", "second", "third"]
+    assert there == []
+
+
+def test_what_an_interrupt_leaves_is_said_as_it_is(three, monkeypatch):
+    def stopped(*words):
+        three.stop[:] = [KeyboardInterrupt]
+        result = CliRunner().invoke(app, [*words[:1], str(three.run), *words[1:]])
+        assert result.exit_code == 130
+        return result.stderr
+
+    assert "finished and kept: 1 check; the same command makes the others." in stopped("check")
+    assert "stopped; nothing was written." in stopped("check", "--only", "first", "--only", "second")
+    assert "finished and kept: 1 check" in stopped("check")  # which made none of them again
+    assert three.made == ["first", "first"]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("unle.cli.check.require_fit", interrupt)
+        (three.run / "checks_begun.json").write_text("{")
+        assert "stopped; nothing was written." in stopped("check")
+    three.stop.clear()
+    monkeypatch.setattr("unle.report.write_report", interrupt)
+    result = CliRunner().invoke(app, ["report", str(three.run), "--fresh"])
+    assert "stopped; the report was not written." in result.stderr
+    assert [one.name for one in Findings.load(three.run / "checks").checks] == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize("verb", ["check", "report"])

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from unle.cli.console import Stages, plain_ending, say, show_table
-from unle.cli.output import BEGUN, checks_so_far
+from unle.cli.output import BEGUN, NOTHING, checks_so_far
 from unle.cli.settings import SEQUENTIAL
 from unle.progress import progress
 
@@ -40,7 +40,7 @@ def check(
     findings are kept in DIR/checks.json, where `unle report` finds them. Simulations made here are never added to the
     run's own. If it is interrupted, the checks that have ended are kept, and the same command makes the others.
     """
-    with plain_ending(lambda: checks_so_far(directory)):
+    with plain_ending(lambda: NOTHING if only else checks_so_far(directory)):
         with progress("Loading"):
             from unle.cli.model import model_of_run
             from unle.diagnose import run_checks
@@ -121,7 +121,7 @@ def report(
     The page needs no network and no other file. It takes the findings of `unle check`, and makes the checks itself if
     there are none, or if the run has changed since.
     """
-    with plain_ending(lambda: checks_so_far(directory)):
+    with plain_ending(lambda: checks_so_far(directory, "the report was not written.")):
         with progress("Loading"):
             from unle.cli.model import model_of_run
             from unle.report import write_report

@@ -114,7 +114,8 @@ def refuse_missing(*files: str | Path | None) -> None:
     """Refuse files that are not there, before anything takes time; a number is an observation of a task."""
     for file in files:
         if file is not None and not str(file).isdigit() and not Path(file).exists():
-            raise InputError(f"expected a file that exists; there is no file {file} in {Path.cwd()}.")
+            folder = "" if Path(file).is_absolute() else f" in {Path.cwd()}"
+            raise InputError(f"expected a file that exists; there is no file {file}{folder}.")
 
 
 def counted(number: int, thing: str) -> str:

@@ -11,6 +11,7 @@ from unle.cli.console import Stages, counted, say, show_table
 from unle.cli.settings import SEQUENTIAL
 from unle.progress import progress
 
+NOTHING = "nothing was written."
 BEGUN = "checks_begun"  # file, without suffix, of checks that were interrupted
 HIGH_R_HAT = 1.05  # above, independent runs of the sampler disagree visibly
 
@@ -127,13 +128,16 @@ def say_traceback(trace: str | None) -> None:
         say(f"The first traceback:\n{trace.rstrip()}")
 
 
-def checks_so_far(directory: Path) -> str:
+def checks_so_far(directory: Path, otherwise: str = NOTHING) -> str:
     """Return what a directory keeps of interrupted checks, as the second half of a sentence."""
+    from unle.errors import StoreError
     from unle.store import read_json
 
-    if not (file := directory / f"{BEGUN}.json").exists():
-        return "nothing was written."
-    return f"finished and kept: {counted(len(read_json(file)['checks']), 'check')}; the same command makes the others."
+    try:
+        kept = counted(len(read_json(directory / f"{BEGUN}.json")["checks"]), "check")
+    except (StoreError, KeyError, TypeError):  # there is nothing, or it is damaged
+        return otherwise
+    return f"finished and kept: {kept}; the same command makes the others."
 
 
 def saved_so_far(directory: Path) -> str:

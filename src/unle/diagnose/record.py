@@ -14,10 +14,12 @@ thresholds of their own, explained where they are.
 """
 
 import io
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -260,13 +262,13 @@ class Findings:
 
         content = read_json(path.with_suffix(".json"))
         try:
-            with np.load(path.with_suffix(".npz"), allow_pickle=False) as file:
+            with open(path.with_suffix(".npz"), "rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             checks = tuple(_check(record, arrays) for record in content["checks"])
             skipped = tuple(Skipped(**record) for record in content["skipped"])
             rest = tuple(content["notes"]), content.get("asked", {})
             return cls(checks, skipped, content["made"], content["seconds"], *rest)
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (OSError, EOFError, BadZipFile, zlib.error, KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"{path}.json is damaged or of another version: {error}; run `unle check` again."
             ) from None

@@ -258,7 +258,7 @@ def _make(run: FittedRun, chosen: Sequence[Entry], keep_in: Path | None) -> Find
     skipped: list[Skipped] = []
     start = time.perf_counter() - kept.seconds
     if checks:
-        tell(f"{len(checks)} checks are kept from the last time; those that are missing follow.")
+        tell(f"Checks kept from the last time: {len(checks)}; those that are missing follow.")
 
     def findings() -> Findings:
         made = datetime.now(UTC).isoformat(timespec="seconds")
@@ -269,11 +269,10 @@ def _make(run: FittedRun, chosen: Sequence[Entry], keep_in: Path | None) -> Find
     with progress("Checking", total=len(chosen), steady=False) as bar:
         for entry in chosen:
             bar.advance(0, note=entry.kind.title)
+            made = None
             try:
                 if entry.name not in checks:
-                    checks[entry.name] = entry.make(run)
-                    if keep_in is not None:
-                        findings().save(keep_in)
+                    made = checks[entry.name] = entry.make(run)
             except NotApplicable as reason:
                 skipped.append(Skipped(entry.name, entry.kind.title, str(reason)))
             except NotMade as reason:
@@ -281,13 +280,18 @@ def _make(run: FittedRun, chosen: Sequence[Entry], keep_in: Path | None) -> Find
             except Exception as error:  # noqa: BLE001  # one check that breaks must not take the others with it
                 sentence = f"it failed: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
                 skipped.append(Skipped(entry.name, entry.kind.title, sentence, missing=True))
+            if made is not None and keep_in is not None:  # a full disk is no failure of the check: it ends them all
+                findings().save(keep_in)
             bar.advance(1)
     return findings()
 
 
 def _kept(path: Path | None, asked: Mapping[str, Any]) -> Findings:
-    """Return what an interrupted call has left, if it was asked for the same."""
-    with suppress(StoreError):  # there is nothing, or it is damaged
-        if path is not None and (kept := Findings.load(path)).asked == asked:
-            return kept
+    """Return what an interrupted call has left, if it was asked for the same; what was left of another is removed."""
+    if path is not None:
+        with suppress(StoreError):  # there is nothing, or it is damaged
+            if (kept := Findings.load(path)).asked == asked:
+                return kept
+        for suffix in (".json", ".npz"):  # checks of one call must not meet arrays of another
+            path.with_suffix(suffix).unlink(missing_ok=True)
     return Findings((), (), "", 0.0)

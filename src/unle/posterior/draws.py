@@ -195,7 +195,7 @@ class Draws:
         # From the module itself: without xarray the package hides these names instead of failing.
         from arviz_stats.summary import summary
 
-        shown = self.names if var_names is None else (var_names,) if isinstance(var_names, str) else tuple(var_names)
+        shown = self.names if var_names is None else np.atleast_1d(var_names).astype(str).tolist()
         for name in shown:
             self._column(name)
         content = ci_prob if hdi_prob is None else hdi_prob

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 
 from unle import plot
 from unle.diagnose import Check, Findings, Summary, conditional, rounds, short, summarise
+from unle.errors import StoreError
 from unle.models import TractableLikelihood
 from unle.plot import as_svg, stage_seconds
 from unle.posterior import Draws, Posterior
@@ -46,7 +48,8 @@ def write_report(
     """
     path = run.report if path is None else path
     if run.settings.get("x_o") is not None:
-        write_atomically(run.path / X_O_FILE, observation_file(run.settings).encode())
+        with suppress(StoreError):  # the directory may be somebody else's; the page has the file, too
+            write_atomically(run.path / X_O_FILE, observation_file(run.settings).encode())
     page = render(contents(run, posterior, draws, findings))
     write_atomically(path, page.encode())
     return path

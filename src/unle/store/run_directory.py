@@ -56,7 +56,7 @@ SIMULATIONS, METRICS = "simulations", "metrics"  # stages whose files are opened
 _ABSENT = object()
 EARLIER = "earlier"  # folder for results with other settings, see `top_up`
 STAGES = ("fit", "draws", "checks", METRICS)  # that are not finished any more then
-RESULTS = ("draws*.nc", "checks.json", "checks.npz", "report.html", "rounds/*/likelihood.*")
+RESULTS = ("draws*.nc", "checks*.json", "checks*.npz", "report.html", "rounds/*/likelihood.*")
 
 
 class RunDirectory:
