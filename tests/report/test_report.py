@@ -254,6 +254,18 @@ def test_finished_checks_are_kept_when_interrupted(three):
         assert made == ["first", "second", "third"]
 
 
+def test_a_fresh_report_and_another_version_take_no_check_that_was_kept(three, monkeypatch):
+    for later in (["report", str(three.run), "--fresh"], ["check", str(three.run)]):
+        three.stop.append(KeyboardInterrupt)
+        assert CliRunner().invoke(app, ["check", str(three.run)]).exit_code == 130
+        assert (three.run / "checks_begun.json").exists()
+        if later[0] == "check":
+            monkeypatch.setattr("unle.diagnose.runner.versions", lambda: {"unle": "later"})
+        three.made.clear()
+        assert CliRunner().invoke(app, later).exit_code == 0
+        assert three.made == ["first", "second", "third"]
+
+
 def test_checks_that_cannot_be_kept_end_with_the_reason(three, monkeypatch):
     def full(*_):
         raise StoreError("checks_begun.json could not be written: No space left on device.")

@@ -185,13 +185,13 @@ def _findings(run: Any, evidence: Any, *, fresh: bool) -> Any:
     if _is_current(run, kept) and not fresh:
         run.finished("checks")  # raises if a file was damaged
         return Findings.load(run.path / "checks")
-    return _make(run, partial(default_checks, evidence))
+    return _make(run, partial(default_checks, evidence), fresh=fresh)
 
 
-def _make(run: Any, checks: Callable[..., Any]) -> Any:
-    """Make checks, each of which is kept as it ends, and store the findings."""
+def _make(run: Any, checks: Callable[..., Any], *, fresh: bool = False) -> Any:
+    """Make checks, each of which is kept as it ends, and store the findings; `fresh` takes none of the last time."""
     begun, names = run.path / BEGUN, [f"{BEGUN}.json", f"{BEGUN}.npz"]
-    if not _is_current(run, run.path / names[0]):
+    if fresh or not _is_current(run, run.path / names[0]):
         _remove(run.path / name for name in names)
     findings = checks(keep_in=begun)
     with run.making("checks", [run.path / "checks.json", run.path / "checks.npz"]):

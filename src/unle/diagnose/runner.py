@@ -47,6 +47,7 @@ from unle.models import Ensemble, TractableLikelihood
 from unle.posterior import Draws, Posterior
 from unle.progress import progress, tell
 from unle.simulators import check_simulator
+from unle.store import versions
 
 Z_DRAWS = 100  # of the posterior at which Z is estimated: its spread to a tenth
 EXTREME_DRAWS = 2000  # at which the residual of x_o is looked at
@@ -253,6 +254,7 @@ def run_checks(run: FittedRun, only: Sequence[str] | None = None, keep_in: Path 
 
 def _make(run: FittedRun, chosen: Sequence[Entry], keep_in: Path | None) -> Findings:
     asked = {"seed": run.seed, "simulations": run.simulations, "simulator": run.simulator is not None}
+    asked |= {"versions": versions()}
     kept = _kept(keep_in, asked)
     checks: dict[str, Check] = {check.name: check for check in kept.checks}
     skipped: list[Skipped] = []
