@@ -149,7 +149,7 @@ def test_other_settings_are_refused(folder, begun):
     [
         (["resume", "nowhere"], "holds no run"),
         (["export", "nowhere", "a.csv"], "holds no run"),
-        (["import", "new", "missing.npz"], "could not be read"),
+        (["import", "new", "missing.npz"], "there is no file"),
         (["simulate", "two_moons", "--workers", "1", "--dask", "tcp://x"], "either --workers or --dask"),
         (["simulate", "two_moons", "--dask", "tcp://127.0.0.1:1"], "expected a Dask scheduler"),
     ],
